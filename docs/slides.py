@@ -1,6 +1,6 @@
 """Slides of the course: slides.py BROWSER FOLDER writes FOLDER/week_N.pdf for each week of the syllabus in
-docs/exercises/README.md. A chapter of the book gives its question, its pictures, and its programs, output and exercises
-under their headings."""
+docs/exercises/README.md. A chapter of the book gives its question, formulas, pictures, programs, output and
+exercises under their headings."""
 import html
 import pathlib
 import re
@@ -40,7 +40,8 @@ def slides(path):
     question = re.search(r"\*\*Question\.\*\* (.*?)\n\n", text, re.S)[1]
     yield f"<h1>{inline(title)}</h1><p>{inline(question)}</p>"
     heading = "Idea"
-    parts = r"^## (?P<head>[^\n]*)$|^```\w*\n(?P<code>.*?)^```$|^!\[(?P<alt>[^]]*)\]\((?P<image>[^)]*)\)$"
+    parts = (r"^## (?P<head>[^\n]*)$|^```\w*\n(?P<code>.*?)^```$|^!\[(?P<alt>[^]]*)\]\((?P<image>[^)]*)\)$"
+             r"|^> (?P<rule>[^\n]*)$")
     for part in re.finditer(parts, text, re.S | re.M):
         head = f"<small>{inline(title)}</small><h2>{inline(part['head'] or heading)}</h2>"
         if part["head"]:
@@ -49,7 +50,10 @@ def slides(path):
             items = re.findall(r"^\d+\. (.*?)(?=^\d+\. |\n\n|\Z)", text[part.end():], re.S | re.M)
             yield head + "<ol>" + "".join(f"<li>{inline(item)}</li>" for item in items) + "</ol>"
             return
-        if part["code"]:
+        if part["rule"] or (part["code"] or "").startswith("- "):  # with the paragraph before it
+            before = text[:part.start()].split("\n\n")[-2]
+            yield head + f'<p>{inline(before)}</p><p>{inline(part["rule"] or part["code"][2:])}</p>'
+        elif part["code"]:
             yield head + code(part["code"])
         if part["image"]:
             yield head + f'<img src="{(BOOK / part["image"]).as_uri()}"><p class="caption">{inline(part["alt"])}</p>'

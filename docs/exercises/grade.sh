@@ -2,11 +2,13 @@
 # grade.sh BUILD FOLDER: builds and runs the exercises N_name.cpp in each folder FOLDER/STUDENT, and writes
 # FOLDER/STUDENT/report.html and FOLDER/scores.tsv (student, exercise, steps that pass, steps). A program that crashes or
 # does not end fails its exercise only. With bubblewrap it runs in a sandbox: it can write nothing, reads neither home
-# folders nor those of other students, has no network, and its processes end with it.
+# folders nor those of other students, has no network, and its processes end with it. The compiler sees neither our
+# solutions nor those of other students, so nobody can include them.
 set -euo pipefail
+shopt -s nullglob
 build="$(cd "$1" && pwd)" folder="$(cd "$2" && pwd)"
-[[ -n "$(find "$folder" -mindepth 2 -maxdepth 2 -name '[0-9]*_*.cpp' -print -quit)" ]] ||
-  { echo "grade: $folder has no STUDENT/N_name.cpp" >&2; exit 1; }
+submitted=("$folder"/*/[0-9]*_*.cpp "$folder"/*/10_find_the_bug.txt)
+[[ ${#submitted[@]} != 0 ]] || { echo "grade: $folder has no STUDENT/N_name.cpp" >&2; exit 1; }
 escaped() { sed 's/&/\&amp;/g; s/</\&lt;/g'; }
 
 sandbox=(bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all --die-with-parent --new-session)
@@ -16,6 +18,10 @@ done
 sandbox+=(--ro-bind "$build" "$build")
 "${sandbox[@]}" true 2>/dev/null ||
   { echo "grade: bwrap does not run here; the programs run with your rights" >&2; sandbox=(); }
+compiling=(bwrap --dev-bind / / --die-with-parent --tmpfs "$folder")
+for solution in docs/exercises/*/{solution,wrong_*}.cpp; do
+  compiling+=(--ro-bind /dev/null "$PWD/$solution")
+done
 output="$(mktemp)"
 trap 'rm -f "$output"' EXIT
 
@@ -23,29 +29,33 @@ rm -f "$folder/scores.tsv"  # which may be a link
 for student in "$folder"/*/; do
   student="${student%/}"
   files=("$student"/[0-9]*_*.cpp)
-  [[ -e "${files[0]}" ]] || continue
+  answers="$student/10_find_the_bug.txt"  # line N is the place of bug N
+  [[ ${#files[@]} != 0 || -f "$answers" ]] || continue
   name="$(basename "$student")"
-  cmake "$build" -DVOXGRAD_EXERCISES="$student" >/dev/null
+  cmake "$build" -DVOXGRAD_EXERCISES="$student" >"$output" 2>&1 ||
+    { echo "grade: CMake refuses the folder $student" >&2; tail -5 "$output" >&2; continue; }
   rm -f "$student/report.html"
   {
     echo "<!DOCTYPE html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     echo "<title>$(escaped <<<"$name")</title><h1>$(escaped <<<"$name")</h1>"
     for file in "${files[@]}"; do
       exercise="$(basename "$file" .cpp)" number="${exercise%%_*}" number="${number//[^0-9]/}"
-      steps="$(sed -nE 's/^STEP\("(.*)"\).*/pass  \1/p' "docs/exercises/$exercise/test.cpp" 2>/dev/null || true)"
+      token=" #$RANDOM$RANDOM$RANDOM"
+      steps="$(sed -nE 's/^STEP\("(.*)"\).*/pass  \1'"$token"'/p' "docs/exercises/$exercise/test.cpp" 2>/dev/null || true)"
       echo "<h2>$(escaped <<<"$exercise")</h2><pre>"
       # Enough memory for the largest exercise and a compiler, and no endless compilation or output.
-      if (ulimit -v 8000000; timeout -k 1 300 cmake --build "$build" --target "exercise_$number") >"$output" 2>&1 </dev/null; then
-        (ulimit -v 8000000 -f 200; timeout -k 1 200 "${sandbox[@]}" "$build/docs/exercises/exercise_$number") \
+      if (ulimit -v 8000000; timeout -k 1 300 ${sandbox[0]:+"${compiling[@]}" --ro-bind "$student" "$student"} \
+        cmake --build "$build" --target "exercise_$number") >"$output" 2>&1 </dev/null; then
+        (ulimit -v 8000000 -f 200; timeout -k 1 200 "${sandbox[@]}" "$build/docs/exercises/exercise_$number" "$token") \
           >"$output" 2>&1 </dev/null || if [[ $? == 124 ]]; then echo "It did not end within 200 seconds." >>"$output"; fi
       fi
-      head -c 100000 "$output" | tr -d '\0' | escaped
-      echo "</pre>"
-      # What is not the name of a step, a program has made up.
+      head -c 100000 "$output" | tr -d '\0' | sed "s/$token$//" | escaped
+      # A line that does not end with the token, a program has made up.
       passed="$(grep -axF -- "$steps" "$output" | sort -u | grep -c . || true)"
-      printf '%s\t%s\t%s\t%s\n' "$name" "$exercise" "$passed" "$(grep -c . <<<"$steps" || true)" >>"$folder/scores.tsv"
+      of="$(grep -c . <<<"$steps" || true)"
+      echo "</pre>Counted: $passed of $of"
+      printf '%s\t%s\t%s\t%s\n' "$name" "$exercise" "$passed" "$of" >>"$folder/scores.tsv"
     done
-    answers="$student/10_find_the_bug.txt"  # line N is the place of bug N
     if [[ -f "$answers" ]]; then
       mapfile -n 10 -t places < <(head -c 10000 "$answers" | tr -d '\r')
       passed=0
