@@ -129,8 +129,9 @@ Problem det(const Json& input) {
 
 Problem kmeans(const Json& input) {
   return {{tensor_of(input.at("centroids"))}, [p = tensor_of(input.at("points"))](const Tensors& x) {
-            const Tensor &c = x[0], product = vox::matmul(p, c.transpose(0, 1));
-            return vox::min((p * p).sum({1}, true) - 2 * product + (c * c).sum({1}), 1).values.sum();
+            const Tensor& c = x[0];  // |p - c|^2 = |p|^2 + |c|^2 - 2 p c
+            const Tensor rest = (c * c).sum({1}) + vox::matmul(p, (-2 * c).transpose(0, 1));
+            return (p * p).sum() + vox::min(rest, 1).values.sum();
           }};
 }
 
