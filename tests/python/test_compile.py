@@ -30,9 +30,12 @@ def run(model, x):
     return [y.detach(), *(p.grad.clone() for p in model.parameters())]
 
 
+@pytest.mark.parametrize("converted", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_whole_graph_forward_and_backward(backend, device):
+def test_whole_graph_forward_and_backward(backend, converted, device):
     model = network(device)
+    if converted:
+        assert voxgrad.torch.convert(model, verbose=False).joined == [""]
     x = torch.randn(2, 2, 5, 6, 7, device=device)
     expected = run(model, x)
     compiled = torch.compile(model, fullgraph=True, backend=backend)

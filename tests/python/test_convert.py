@@ -123,3 +123,22 @@ def test_a_precision_context_may_be_entered_twice():
             pass
         assert voxgrad.torch._precision.current() == "high"
     assert voxgrad.torch._precision.current() == "highest"
+
+
+LAYERS = [(nn.InstanceNorm3d(3, affine=True, track_running_stats=True), (2, 3, 4, 3, 5)), (nn.InstanceNorm2d(3), (3, 4, 5)),
+          (nn.BatchNorm1d(3, momentum=None), (4, 3)), (nn.BatchNorm2d(3, track_running_stats=False), (4, 3, 2, 5)),
+          (nn.MaxPool3d(2), (3, 4, 5, 6)), (nn.AdaptiveAvgPool2d((None, 2)), (2, 3, 4, 5)), (nn.GroupNorm(3, 6), (2, 6)),
+          (nn.Upsample(scale_factor=(1, 2, 3), mode="trilinear"), (1, 2, 3, 4, 5)), (nn.Upsample(size=7), (1, 2, 3)),
+          (nn.Softplus(beta=2), (5,)), (nn.PReLU(3), (2, 3, 4)), (nn.GELU("tanh"), (5,)), (nn.LayerNorm(5), (2, 5))]
+
+
+@pytest.mark.parametrize("layer, shape", LAYERS, ids=lambda value: str(value))
+def test_layers_in_training_and_evaluation(layer, shape, device):
+    theirs = copy.deepcopy(layer).double().to(device)
+    ours = copy.deepcopy(theirs)
+    assert voxgrad.torch.convert(ours, verbose=False)
+    for training in (True, True, False):
+        x = torch.randn(shape, dtype=torch.float64, device=device)
+        assert torch.allclose(ours.train(training)(x), theirs.train(training)(x), rtol=1e-12, atol=1e-12)
+    for got, expected in zip(ours.state_dict().values(), theirs.state_dict().values()):
+        assert torch.allclose(got, expected, rtol=1e-12, atol=1e-12)

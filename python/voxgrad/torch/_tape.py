@@ -55,11 +55,18 @@ def _handle_on(tensor, requires_grad):
     return _Handle(handle)
 
 
-def _tensor_on(handle):
-    """PyTorch's tensor on voxgrad's memory."""
+def _tensor_on(handle, operands):
+    """PyTorch's tensor on voxgrad's memory. A result that is a view of an operand's memory, which PyTorch may free, is
+    copied."""
     managed = c_void_p()
     _library._checked(_vox.voxgrad_result_lend(handle._handle, byref(managed)))
-    return from_dlpack(_tensor._python.PyCapsule_New(managed, b"dltensor", _tensor._destroy_capsule))
+    result = from_dlpack(_tensor._python.PyCapsule_New(managed, b"dltensor", _tensor._destroy_capsule))
+    address = result.data_ptr()
+    for t in operands:
+        storage = t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()
+        if address and storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():
+            return result.clone()
+    return result
 
 
 def _requires_grad(handle):
@@ -126,7 +133,7 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tape, repeat, *tensors):
         shared = [bool(_vox.voxgrad_tensor_is_shared(h._handle)) for h in tape.inputs + tape.outputs]  # by the tape
-        results = [_tensor_on(h) for h in tape.outputs]
+        results = [_tensor_on(h, tensors) for h in tape.outputs]
         ctx.set_materialize_grads(False)
         ctx.repeat, ctx.device = repeat, tensors[0].device
         if repeat:
@@ -160,7 +167,7 @@ class _Node(torch.autograd.Function):
             made = _Tape(tape.inputs + [h for h in handles if h], [h for _, h in there])
             outputs = _Node.apply(made, None, *tensors, *given)
         else:
-            outputs = [_tensor_on(h) for _, h in there]
+            outputs = [_tensor_on(h, (*tensors, *given)) for _, h in there]
         if not keep and not ctx.repeat:
             ctx.tape = ctx.tensors = None
         for (i, _), output in zip(there, outputs):
@@ -184,5 +191,5 @@ def call(name, *values, again=None):
     elif record:
         results = _Node.apply(tape, None, *tensors)
     else:
-        results = [_tensor_on(h) for h in tape.outputs]
+        results = [_tensor_on(h, tensors) for h in tape.outputs]
     return results[0] if len(results) == 1 else list(results)

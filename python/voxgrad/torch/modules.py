@@ -5,6 +5,7 @@ The convolutions have the further keyword `precision` ("highest", "high" or "med
 
 import functools
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -70,12 +71,19 @@ class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
 # ---- Norms, activations, pooling, upsampling ---------------------------------------------------------------------
 
 
+# torch.compile and torch.export see PyTorch's own op, which they can fuse. PyTorch 1.13 has neither.
+_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
 class _Norm:
     """A norm whose call takes `negative_slope`: leaky_relu in the same pass, relu for 0."""
 
+    def forward(self, input, negative_slope=1.0):
+        return super().forward(input) if _compiling() else self._compute(input, negative_slope)
+
 
 class _BatchNorm(_Norm):
-    def forward(self, input, negative_slope=1.0):
+    def _compute(self, input, negative_slope):
         self._check_input_dim(input)
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -88,8 +96,10 @@ class _BatchNorm(_Norm):
 
 
 class _InstanceNorm(_Norm):
-    def forward(self, input, negative_slope=1.0):
+    def _compute(self, input, negative_slope):
         self._check_input_dim(input)
+        if input.dim() == self._get_no_batch_dim():
+            return self._compute(input.unsqueeze(0), negative_slope).squeeze(0)
         return functional.instance_norm(input, self.running_mean, self.running_var, self.weight, self.bias,
                                         self.training or not self.track_running_stats,
                                         0.0 if self.momentum is None else self.momentum, self.eps,
@@ -97,13 +107,13 @@ class _InstanceNorm(_Norm):
 
 
 class GroupNorm(_Norm, nn.GroupNorm):
-    def forward(self, input, negative_slope=1.0):
+    def _compute(self, input, negative_slope):
         return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps,
                                      negative_slope=negative_slope)
 
 
 class LayerNorm(_Norm, nn.LayerNorm):
-    def forward(self, input, negative_slope=1.0):
+    def _compute(self, input, negative_slope):
         return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps,
                                      negative_slope=negative_slope)
 
@@ -112,6 +122,8 @@ class _JoinedSequential:
     """nn.Sequential, in which a norm computes the ReLU or LeakyReLU behind it. Hooks on one of both keep them apart."""
 
     def forward(self, input):
+        if _compiling():
+            return super().forward(input)
         layers, place = list(self._modules.values()), 0
         while place < len(layers):
             norm, activation = layers[place], layers[place + 1] if place + 1 < len(layers) else None
@@ -147,10 +159,11 @@ def _joined_again(sequential, attributes):
     return module
 
 
-def _layer(name, forward, *bases):
+def _layer(name, compute, *bases):
     """A subclass of torch.nn's class `name`."""
-    made = type(name, (*bases, getattr(nn, name)), {"__module__": __name__, **({"forward": forward} if forward else {})})
-    globals()[name] = made
+    theirs = getattr(nn, name)
+    own = {"forward": lambda self, input: theirs.forward(self, input) if _compiling() else compute(self, input)}
+    globals()[name] = type(name, (*bases, theirs), {"__module__": __name__, **(own if compute else {})})
 
 
 for _axes in (1, 2, 3):

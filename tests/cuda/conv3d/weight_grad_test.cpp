@@ -137,6 +137,7 @@ TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
 // `direct`, which adds in a tree, has half of one.
 void expect_as_accurate_as_direct(std::string_view kernel, const Conv3dGeometry& g) {
   if (!testing::takes({kernel, f32, highest}, pass, g)) return;
+  manual_seed(1);  // a largest error is compared with another: no limit holds for every draw
   const Tensor sizes = randint(-1, 2, g.big_shape(), on_gpu);  // -1, 0, 1
   // 2^-rate at depth 1, and so on.
   const auto decay = [](const Shape& shape, double rate) {
