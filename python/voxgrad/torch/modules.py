@@ -143,7 +143,7 @@ def _slope_of(layer):
 
 
 def _has_hooks(module):
-    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+    return any(getattr(module, f"_{kind}_hooks", None) for kind in ("forward", "forward_pre", "backward", "backward_pre"))
 
 
 @functools.lru_cache(maxsize=None)
