@@ -63,7 +63,7 @@ def measure_op(run, case, precision):
     y = y.to(dtype) if y.is_floating_point() else y
     for pass_, moved in zip(case.passes, (case.forward, case.backward)):
         if moved:
-            gy = torch.randn_like(y) if pass_ != "forward" else None
+            gy = torch.randn_like(y).contiguous() if pass_ != "forward" else None
             theirs = pytorch_pass(case.pytorch, their_operands, pass_, gy if gy is None else theirs_of(gy, smoke))
             with run.voxgrad.program(case.function, pass_, operands + [gy] * (gy is not None)) as ours:
                 add_row(run, case.name, pass_, precision, case.moved_bytes(pass_, operands, y), ours, theirs)

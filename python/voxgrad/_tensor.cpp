@@ -4,6 +4,7 @@
 
 #include "capi/errors.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -63,9 +64,15 @@ VoxgradStatus voxgrad_tensor_on(void* data, int dtype, int device, int64_t rank,
   });
 }
 
-/// Lends a result, which may be on a tape. The borrower must notice writes itself.
-VoxgradStatus voxgrad_result_lend(const Tensor* t, void** managed) {
-  return guarded([&] { *managed = to_dlpack(t->detach()); });
+/// Lends a result, which may be on a tape; the borrower must notice writes itself. A view of an operand,
+/// whose memory the caller may free, is copied.
+VoxgradStatus voxgrad_result_lend(const Tensor* t, Tensor* const* operands, int64_t count, void** managed) {
+  return guarded([&] {
+    const bool is_view = std::any_of(operands, operands + count, [&](const Tensor* operand) {
+      return operand->impl()->storage == t->impl()->storage;
+    });
+    *managed = to_dlpack(is_view ? t->detach().clone() : t->detach());
+  });
 }
 
 /// Whether anything but the handle refers to the memory: a tape that saved it, or a view.

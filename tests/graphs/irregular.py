@@ -99,7 +99,7 @@ def interpolate(b, x):
 
 def norm(b, x):
     r, shape = b.random, list(b[x].shape)
-    how = r.choice(("batch", "instance", "group", "layer"))
+    how = r.choice(("batch", "instance", "group", "layer")) if len(shape) <= 5 else "layer"
     if how == "layer":
         tail = shape[r.randrange(len(shape)):]
         return b.add("nn.functional.layer_norm", x, tail, b.leaf(tail, "positive"), b.leaf(tail))

@@ -83,7 +83,7 @@ def test_trains_like_pytorch(name, device):
         assert abs(a - b) <= 1e-9 * max(1, abs(a))
     for key, a, b in zip(model.state_dict(), parameters, my_parameters):
         assert (a - b).abs().max() <= 1e-9 * max(1, a.abs().max().item()), key
-    if name in ("BasicUNet", "PlainConvUNet", "r3d_18"):
+    if name in ("PlainConvUNet", "ResidualEncoderUNet", "r3d_18"):
         assert report.joined
 
 
@@ -98,7 +98,7 @@ def test_copies_and_undo(name):
         assert torch.equal(copied(x), converted)
         assert [type(m).__name__ for m in copied.modules()] == [type(m).__name__ for m in model.modules()]
     assert "replaced" in str(report)
-    report.undo()
+    assert report.undo() == []
     assert not any(type(m).__module__.startswith("voxgrad") for m in model.modules())
     assert torch.equal(model(x), expected)
 
@@ -114,3 +114,24 @@ def test_hooks_keep_norm_and_activation_apart():
     y = model(x)
     assert len(seen) == 1 and torch.allclose(seen[0], expected) and torch.allclose(y, expected.relu())
     assert torch.allclose(model[0](x), expected)  # alone, it is a norm
+
+
+def test_undo_leaves_what_changed_since():
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 3), torch.nn.ReLU())
+    report = voxgrad.torch.convert(model, precision="high", verbose=False)
+    torch.nn.utils.parametrizations.spectral_norm(model[0])
+    x = torch.randn(1, 1, 5)
+    model.eval()
+    expected = model(x)
+    assert report.undo() == ["0"] and type(model[1]) is torch.nn.ReLU
+    assert torch.equal(model(x), expected)
+
+
+def test_global_hooks_see_both_of_a_pair():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.ReLU())
+    voxgrad.torch.convert(model, verbose=False)
+    seen = []
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+    model(torch.randn(4, 3))
+    handle.remove()
+    assert seen == ["BatchNorm1d", "ReLU", "Sequential"]

@@ -187,6 +187,15 @@ def test_autocast(name, shapes, further):
         assert voxgrads(name)(*tensors, *further).dtype == (dtype if name == "relu" else torch.float32)
 
 
+def test_autocast_of_several_dtypes():
+    x, grid = torch.randn(1, 1, 2, 2, dtype=torch.bfloat16), torch.zeros(1, 1, 1, 2)
+    q, mask = torch.randn(1, 3, 4), torch.randn(3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert voxgrads("grid_sample")(x, grid).dtype == torch.float32
+        assert voxgrads("grid_sample")(x, grid.bfloat16()).dtype == torch.bfloat16
+        assert voxgrads("scaled_dot_product_attention")(q, q, q, mask).dtype == torch.bfloat16
+
+
 def test_refusals():
     x = torch.randn(2, 3, 4)
     with pytest.raises(ValueError, match="interpolate: mode must be nearest or linear"):
@@ -197,5 +206,7 @@ def test_refusals():
         voxgrads("relu")(1.0)
     with pytest.raises(TypeError, match="complex"):
         voxgrads("relu")(torch.zeros(3, dtype=torch.complex64))
+    with pytest.raises(ValueError, match="dropout_p must be 0"):
+        voxgrads("scaled_dot_product_attention")(x, x, x, dropout_p=0.1)
     with pytest.raises(ValueError, match="group_norm"):
         voxgrads("group_norm")(x, 2)

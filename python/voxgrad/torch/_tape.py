@@ -8,7 +8,7 @@ What a tape saved, PyTorch saves too, so it notices a write in place. Inside tor
 saved tensors the memory must be PyTorch's alone: there an op is not recorded, and its backward repeats it.
 """
 
-import ctypes
+import functools
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
 
@@ -25,7 +25,6 @@ _MOST_RESULTS = 64
 # PyTorch 1.13 has none of these.
 _keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 _hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore_tracing: None)
-_not_compiled = torch.compiler.disable if hasattr(torch, "compiler") else lambda function: function
 
 
 class _Handle(_capi.Handle):
@@ -38,6 +37,11 @@ class _Handle(_capi.Handle):
         free(self._handle)
 
 
+@functools.lru_cache(maxsize=4096)
+def _array(numbers):
+    return (c_int64 * max(1, len(numbers)))(*numbers)  # which nobody writes
+
+
 def _handle_on(tensor, requires_grad):
     """A leaf on the tensor's memory."""
     if tensor.layout is not torch.strided or tensor.dtype not in _NUMBERS:
@@ -45,28 +49,23 @@ def _handle_on(tensor, requires_grad):
                         f"{', '.join(map(str, _NUMBERS))}")
     if tensor.device.type not in ("cpu", "cuda"):
         raise RuntimeError(f"voxgrad: a tensor on {tensor.device}; it computes on cpu and cuda")
-    address, sizes, handle = tensor.data_ptr(), c_int64 * max(1, tensor.dim()), c_void_p()
+    address, handle = tensor.data_ptr(), c_void_p()
     if address == 0 and tensor.numel():
         raise RuntimeError(f"voxgrad: an operand of shape {tuple(tensor.shape)} has no memory of its own: PyTorch does "
                            "not store it, or it is a wrapper")
     _library._checked(_vox.voxgrad_tensor_on(
         c_void_p(address), _NUMBERS[tensor.dtype], tensor.device.index if tensor.is_cuda else -1, c_int64(tensor.dim()),
-        sizes(*tensor.shape), sizes(*tensor.stride()), requires_grad, byref(handle)))
+        _array(tuple(tensor.shape)), _array(tensor.stride()), requires_grad, byref(handle)))
     return _Handle(handle)
 
 
-def _tensor_on(handle, operands):
-    """PyTorch's tensor on voxgrad's memory. A result that is a view of an operand's memory, which PyTorch may free, is
-    copied."""
-    managed = c_void_p()
-    _library._checked(_vox.voxgrad_result_lend(handle._handle, byref(managed)))
-    result = from_dlpack(_tensor._python.PyCapsule_New(managed, b"dltensor", _tensor._destroy_capsule))
-    address = result.data_ptr()
-    for t in operands:
-        storage = t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()
-        if address and storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():
-            return result.clone()
-    return result
+def _tensors_on(handles, operands):
+    """PyTorch's tensors on voxgrad's memory."""
+    tensors, managed, operands = [], c_void_p(), _capi.handles(operands)
+    for h in handles:
+        _library._checked(_vox.voxgrad_result_lend(h._handle, operands, c_int64(len(operands)), byref(managed)))
+        tensors.append(from_dlpack(_tensor._python.PyCapsule_New(managed, b"dltensor", _tensor._destroy_capsule)))
+    return tensors
 
 
 def _requires_grad(handle):
@@ -133,7 +132,7 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tape, repeat, *tensors):
         shared = [bool(_vox.voxgrad_tensor_is_shared(h._handle)) for h in tape.inputs + tape.outputs]  # by the tape
-        results = [_tensor_on(h, tensors) for h in tape.outputs]
+        results = _tensors_on(tape.outputs, tape.inputs)
         ctx.set_materialize_grads(False)
         ctx.repeat, ctx.device = repeat, tensors[0].device
         if repeat:
@@ -167,7 +166,7 @@ class _Node(torch.autograd.Function):
             made = _Tape(tape.inputs + [h for h in handles if h], [h for _, h in there])
             outputs = _Node.apply(made, None, *tensors, *given)
         else:
-            outputs = [_tensor_on(h, (*tensors, *given)) for _, h in there]
+            outputs = _tensors_on([h for _, h in there], tape.inputs + [h for h in handles if h])
         if not keep and not ctx.repeat:
             ctx.tape = ctx.tensors = None
         for (i, _), output in zip(there, outputs):
@@ -175,7 +174,6 @@ class _Node(torch.autograd.Function):
         return tuple(results)
 
 
-@_not_compiled
 def call(name, *values, again=None):
     """The result of voxgrad's op `name` (capi/ops.cpp), or the list of its results. `again` are the values with which a
     backward may repeat it, if they differ."""
@@ -191,5 +189,5 @@ def call(name, *values, again=None):
     elif record:
         results = _Node.apply(tape, None, *tensors)
     else:
-        results = [_tensor_on(h, tensors) for h in tape.outputs]
+        results = _tensors_on(tape.outputs, tape.inputs)
     return results[0] if len(results) == 1 else list(results)

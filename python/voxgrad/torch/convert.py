@@ -32,15 +32,24 @@ class Report(dict):
         return "\n".join(lines)
 
     def undo(self):
-        """Gives the layers their classes of before."""
-        for module, before in reversed(self._changed):
+        """Gives the layers the classes and precisions of before. A layer whose class was changed again since, by a
+        parametrization for example, is left; their names are returned."""
+        left = []
+        for name, module, before, after, precision in reversed(self._changed):
+            if type(module) is not after:
+                left.append(name)
+                continue
             module.__class__ = before
+            if precision is None:
+                vars(module).pop("precision", None)
         self._changed.clear()
         self.joined.clear()
+        self.left.clear()
         self.clear()
+        return left
 
-    def _change(self, module, to):
-        self._changed.append((module, type(module)))
+    def _change(self, name, module, to):
+        self._changed.append((name, module, type(module), to, vars(module).get("precision")))
         module.__class__ = to
 
 
@@ -73,7 +82,7 @@ def convert(model, *, precision=None, layers=tuple(_REPLACEMENTS), verbose=True)
             report.left[name] = why
         elif type(module) in layers:
             report[name] = _REPLACEMENTS[type(module)]
-            report._change(module, report[name])
+            report._change(name, module, report[name])
         if type(module) in convolutions and precision is not None:
             module.precision = precision
     _join(model, report)
@@ -111,5 +120,5 @@ def _join(model, report):
             children = list(parent)
             if any(isinstance(norm, modules._Norm) and type(activation) in (modules.ReLU, modules.LeakyReLU)
                    for norm, activation in zip(children, children[1:])):
-                report._change(parent, modules.joined(type(parent)))
+                report._change(name, parent, modules.joined(type(parent)))
                 report.joined.append(name)

@@ -326,7 +326,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     if mode not in ("bilinear", "nearest"):
         raise ValueError(f"grid_sample: mode must be bilinear or nearest, got {mode!r}")
-    return call("grid_sample", *_in_f32(_tensor("grid_sample", input), grid), "nearest" if mode == "nearest" else
+    if _autocast_dtype(_tensor("grid_sample", input).device.type) is not None:
+        widest = torch.promote_types(input.dtype, grid.dtype)
+        input, grid = input.to(widest), grid.to(widest)
+    return call("grid_sample", input, grid, "nearest" if mode == "nearest" else
                 "trilinear", padding_mode, bool(align_corners))
 
 
@@ -356,7 +359,12 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
+    if dropout_p:
+        raise ValueError(f"scaled_dot_product_attention: dropout_p must be 0, because voxgrad's random numbers are not "
+                         f"PyTorch's; got {dropout_p}")
     dtype = _autocast_dtype(_tensor("scaled_dot_product_attention", query).device.type)
     if dtype is not None:
-        query, key, value = (t.to(dtype) if t.dtype is not torch.float64 else t for t in (query, key, value))
-    return call("scaled_dot_product_attention", query, key, value, attn_mask, float(dropout_p), is_causal, scale)
+        query, key, value, attn_mask = (
+            t.to(dtype) if t is not None and t.is_floating_point() and t.dtype is not torch.float64 else t
+            for t in (query, key, value, attn_mask))
+    return call("scaled_dot_product_attention", query, key, value, attn_mask, 0.0, is_causal, scale)

@@ -143,7 +143,10 @@ def _slope_of(layer):
 
 
 def _has_hooks(module):
-    return any(getattr(module, f"_{kind}_hooks", None) for kind in ("forward", "forward_pre", "backward", "backward_pre"))
+    own = any(getattr(module, f"_{kind}_hooks", None) for kind in ("forward", "forward_pre", "backward", "backward_pre"))
+    everywhere = nn.modules.module
+    return own or bool(everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks or
+                       everywhere._global_backward_hooks)
 
 
 @functools.lru_cache(maxsize=None)

@@ -163,7 +163,8 @@ void expect_as_accurate_as_direct(std::string_view kernel, const Conv3dGeometry&
 TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
   expect_as_accurate_as_direct(kernel(),
                                geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}}));
-  expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 15, 40}, {24, 16, 2, 2, 2}, {.stride = 2}));
+  if (of_patches(kernel()))
+    expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 15, 40}, {24, 16, 2, 2, 2}, {.stride = 2}));
   expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 30, 40}, {24, 70, 1, 1, 1}));
 }
 
