@@ -28,7 +28,7 @@ def batch_norm(x, mean, var, *rest, **options):
 
 
 def median(x, *rest):
-    """Of a dense copy: PyTorch 1.13 to 2.15 reads an expanded tensor as if it were dense, beyond its memory."""
+    """Of a dense copy: PyTorch 1.13 to 2.15 reads an expanded tensor as if it were dense."""
     return torch.median(x.contiguous(), *rest)
 
 

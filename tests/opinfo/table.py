@@ -56,7 +56,7 @@ PyTorch's samples do not show these decisions:
 - **Windows of padding alone pass no gradient.** In `max_pool`, PyTorch adds it to some cell.
 - **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
   and not in its `avg_pool3d`.
-- **`batch_norm` needs (N, C).** PyTorch returns an empty tensor of rank 1.
+- **`batch_norm` takes 2 to 5 dimensions.** PyTorch takes more, and returns an empty tensor of rank 1.
 - **Convolutions need channels.** Without input or output channels they are an error. PyTorch's result has no channels.
 - **`binary_cross_entropy` checks its probabilities on the CPU alone.** On CUDA the loss of one outside [0, 1] is NaN.
 - **The centered `RMSprop` has no momentum.** PyTorch combines them.
