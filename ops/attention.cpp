@@ -5,6 +5,7 @@
 #include <voxgrad/ops/attention.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/matmul.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
@@ -17,6 +18,8 @@
 namespace vox {
 
 namespace {
+
+constexpr const char* function = "scaled_dot_product_attention";
 
 // ---- Parts of a tensor: their gradients are joined once, where those of slices would be padded and added
 // ----
@@ -46,21 +49,26 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
 // ---- One block
 // ----------------------------------------------------------------------------------------------
 
+constexpr double excluded = -std::numeric_limits<double>::infinity();
+
+/// Scores (..., L, S) of rows `first`, ...: row i keeps columns 0 to i.
+Tensor causal(const Tensor& scores, int64_t first) {
+  const TensorOptions whole{i64, scores.device()};
+  const Tensor rows = arange(first, first + scores.size(-2), 1, whole).unsqueeze(1);
+  return where(ge(rows, arange(scores.size(-1), whole)), scores, excluded);
+}
+
+Tensor masked(const Tensor& scores, const Tensor& mask) {
+  if (!mask.defined()) return scores;
+  return mask.dtype() == boolean ? where(mask, scores, excluded) : scores + mask;
+}
+
 /// Attention of rows `first`, ... of some heads: q (H, L, E), k (H, S, E), v (H, S, Ev), mask undefined or
 /// broadcastable to (H, L, S). The scale is in q.
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, int64_t first,
               const AttentionOptions& o) {
   Tensor scores = matmul(q, k.transpose(-2, -1));
-  Tensor allowed = mask.defined() && mask.dtype() == boolean ? mask : Tensor();
-  if (o.is_causal) {
-    const TensorOptions whole{i64, q.device()};
-    allowed = ge(arange(first, first + q.size(1), 1, whole).unsqueeze(1), arange(k.size(1), whole));
-  }
-  if (allowed.defined())
-    scores = where(allowed, scores, -std::numeric_limits<double>::infinity());
-  else if (mask.defined())
-    scores = scores + mask;
-  Tensor p = softmax(scores, -1);
+  Tensor p = softmax(o.is_causal ? causal(scores, first) : masked(scores, mask), -1);
   if (o.dropout_p > 0)
     p = p * (ge(rand(p.shape(), {.device = p.device()}), o.dropout_p).to(p.dtype()) / (1 - o.dropout_p));
   return matmul(p, v);
@@ -84,10 +92,83 @@ Tensor of_heads(const Tensor& mask, const Shape& heads, int64_t head, int64_t en
   return parts.size() == 1 ? parts[0] : stack(parts);
 }
 
+// ---- One kernel (CUDA)
+
+#if VOXGRAD_HAS_CUDA
+
+/// x as the kernels want it: dense, at a multiple of 16 bytes.
+Tensor dense(const Tensor& x) {
+  const Tensor y = x.detach().contiguous();
+  const auto first = reinterpret_cast<uintptr_t>(detail::ptr<std::byte>(y));
+  return first % 16 == 0 ? y : y.clone();
+}
+
+/// The gradients of y = p v, p = softmax(s), s = scale q k^T:
+///   dv = p^T g,  ds = p (g v^T - sum(g y)) along rows,  dq = scale ds k,  dk = scale ds^T q
+/// A kernel computes them, unless they are themselves recorded: then they are composed of ops.
+struct AttentionNode final : autograd::Node {
+  autograd::SavedTensor q_{this}, k_{this}, v_{this}, y_{this}, log_sums_{this};
+  detail::AttentionTerms terms_;
+  const char* name() const override { return function; }
+
+  autograd::Gradients backward(autograd::Gradients g) override {
+    return grad_enabled() ? composed(*g[0]) : fused(*g[0]);
+  }
+
+ private:
+  autograd::Gradients fused(const Tensor& g) {
+    const Tensor q = dense(q_.get()), k = dense(k_.get()), v = dense(v_.get()), grad = dense(g);
+    const Tensor delta = sum(grad.to(f32) * y_.get().detach().to(f32), {-1});
+    const auto like = [](const Tensor& x) { return detail::empty_for(function, x.shape(), x.options()); };
+    Tensor grad_q = needs_grad(0) ? like(q) : Tensor(), grad_k, grad_v;
+    if (needs_grad(1) || needs_grad(2)) grad_k = like(k), grad_v = like(v);
+    cuda::attention_gradient(grad, q, k, v, terms_, log_sums_.get(), delta, grad_q, grad_k, grad_v);
+    return {if_needed(0, [&] { return grad_q; }), if_needed(1, [&] { return grad_k; }),
+            if_needed(2, [&] { return grad_v; })};
+  }
+
+  autograd::Gradients composed(const Tensor& g) {
+    const Tensor q = q_.get(), k = k_.get(), v = v_.get();
+    const auto transposed = [](const Tensor& x) { return x.transpose(-2, -1); };
+    const Tensor s = matmul(q * terms_.scale, transposed(k)),
+                 p = softmax(terms_.is_causal ? causal(s, 0) : s, -1);
+    const Tensor of_p = matmul(g, transposed(v));
+    const Tensor of_s = p * (of_p - sum(of_p * p, {-1}, true)) * terms_.scale;
+    return {matmul(of_s, k), matmul(transposed(of_s), q), matmul(transposed(p), g)};
+  }
+};
+
+/// Whether the kernels compute it.
+bool is_fused(const Tensor& q, const Tensor& v, const AttentionOptions& o) {
+  return q.device().is_cuda() && q.dtype() != f64 && std::max(q.size(-1), v.size(-1)) <= 64 &&
+         v.size(-1) > 0 && !o.attn_mask.defined() && o.dropout_p == 0 && *o.scale > 0;
+}
+
+/// Attention of heads (H, L, E), (H, S, E), (H, S, Ev). The kernels want rows of 16, 32 or 64 elements: zeros
+/// after shorter ones change no score.
+Tensor fused(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& o) {
+  const int64_t longest = std::max(query.size(-1), value.size(-1)), row = longest <= 16   ? 16
+                                                                          : longest <= 32 ? 32
+                                                                                          : 64;
+  const auto filled = [row](const Tensor& x) {
+    return x.size(-1) == row ? x : pad(x, {0, row - x.size(-1)});
+  };
+  const Tensor q = filled(query), k = filled(key), v = filled(value);
+  const detail::AttentionTerms terms{*o.scale, o.is_causal};
+  Tensor y = detail::empty_for(function, q.shape(), q.options());
+  Tensor log_sums = detail::empty_for(function, {q.size(0), q.size(1)}, {f32, q.device()});
+  cuda::attention(dense(q), dense(k), dense(v), terms, y, log_sums);
+  if (auto node = autograd::record<AttentionNode>({q, k, v}, y)) {
+    node->q_.save(q), node->k_.save(k), node->v_.save(v), node->y_.save(y), node->log_sums_.save(log_sums);
+    node->terms_ = terms;
+  }
+  return value.size(-1) == row ? y : y.slice(-1, 0, value.size(-1));
+}
+
+#endif
+
 // ---- Checks
 // -------------------------------------------------------------------------------------------------
-
-constexpr const char* function = "scaled_dot_product_attention";
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   detail::check_floating(function, "query", q);
@@ -136,13 +217,17 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     heads.erase(heads.rank() - 1), heads.erase(heads.rank() - 1);
     if (q.numel() == 0 || columns == 0) return matmul(matmul(q, k.transpose(-2, -1)), v);
 
+    o.scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
+#if VOXGRAD_HAS_CUDA
+    if (is_fused(q, v, o)) return fused(flat(q), flat(k), flat(v), o).reshape(result);
+#endif
+
     // Probabilities in one block. On a GPU a block must be large enough to occupy it.
     const int64_t most = q.device().is_cuda() ? int64_t{1} << 26 : int64_t{1} << 22;
     const int64_t block_rows = std::clamp<int64_t>(most / columns, 1, rows);
     const int64_t block_heads = std::max<int64_t>(most / (block_rows * columns), 1);
-    const auto qs = split(flat(q) * o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1)))),
-                          block_heads, 0),
-               ks = split(flat(k), block_heads, 0), vs = split(flat(v), block_heads, 0);
+    const auto qs = split(flat(q) * *o.scale, block_heads, 0), ks = split(flat(k), block_heads, 0),
+               vs = split(flat(v), block_heads, 0);
     const bool is_one = qs.size() == 1 && block_rows == rows;
     std::vector<Tensor> all;
     for (size_t i = 0; i < qs.size(); ++i) {

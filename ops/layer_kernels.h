@@ -164,4 +164,28 @@ VOX_LAYER_KERNELS;
 }
 #undef VOX_LAYER_KERNELS
 
+// ---- What only CUDA has
+
+namespace detail {
+struct AttentionTerms {
+  double scale;  // above 0
+  bool is_causal;
+};
+}  // namespace detail
+
+namespace cuda {
+
+/// y = softmax(scale q k^T) v for q and y (heads, L, E), k and v (heads, S, E): dense, aligned to 16 bytes,
+/// of one dtype (f32, bf16, f16), with elements; E is 16, 32 or 64. If causal, row i has columns 0 to i.
+/// log_sums (heads, L), in f32, gets log2(sum of exp(scores)) of each row.
+void attention(const Tensor& q, const Tensor& k, const Tensor& v, const detail::AttentionTerms& terms,
+               Tensor& y, Tensor& log_sums);
+/// The gradients of q, k and v; grad_q may be undefined, or both others. delta (heads, L) = sum(grad_y y), in
+/// f32.
+void attention_gradient(const Tensor& grad_y, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const detail::AttentionTerms& terms, const Tensor& log_sums, const Tensor& delta,
+                        Tensor& grad_q, Tensor& grad_k, Tensor& grad_v);
+
+}  // namespace cuda
+
 }  // namespace vox

@@ -27,6 +27,14 @@ __device__ __forceinline__ void cp_async_16_or_zeros(uint32_t to_shared, const v
                : "memory");
 }
 
+/// The same for 4 bytes, at multiples of 4.
+__device__ __forceinline__ void cp_async_4_or_zeros(uint32_t to_shared, const void* from_global,
+                                                    bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to_shared), "l"(from_global),
+               "r"(exists ? 4 : 0)
+               : "memory");
+}
+
 /// cp.async of 16 bytes, or of 16 zeros if the source does not exist, if the condition holds. Without a
 /// branch. `from_global` is an address of global memory in any case.
 __device__ __forceinline__ void cp_async_16_if(bool condition, uint32_t to_shared, const void* from_global,

@@ -78,6 +78,87 @@ TEST(AttentionBlocksTest, AreTheDefinitionInLessMemory) {
   EXPECT_TRUE(allclose(mask.grad(), mask_copy.grad(), 1e-3, 1e-5));
 }
 
+struct Sizes {
+  int64_t heads, rows, columns, of_key, of_value;
+};
+const Sizes sizes[] = {{1, 1, 1, 16, 16},     {2, 63, 65, 16, 16}, {1, 64, 64, 32, 32}, {3, 65, 31, 64, 64},
+                       {2, 130, 200, 24, 40}, {1, 200, 130, 1, 3}, {2, 17, 5, 65, 64}};
+
+/// Each row of q points at one row of k, whose score is so much larger that the probabilities are 0 and 1.
+/// Then all numbers are whole: y is the row of v, the gradient of v sums rows, and the others are 0.
+TEST_P(AttentionTest, OneHotProbabilitiesAreExact) {
+  for (const auto& [heads, rows, columns, of_key, of_value] : sizes) {
+    for (const DType dtype : {f32, bf16, f16}) {
+      const int64_t targets = std::min({of_key, columns, rows});
+      const TensorOptions whole{i64, device()};
+      std::vector<int64_t> at(static_cast<size_t>(rows));
+      for (int64_t i = 0; i < rows; ++i) at[static_cast<size_t>(i)] = i % targets;
+      const Tensor target = from_vector<int64_t>(at, {rows}, device()), source = arange(columns, whole);
+      const auto one_hot = [&, heads = heads, e = of_key](const Tensor& which) {
+        const Tensor one = eq(which.unsqueeze(1), arange(e, whole)).to(dtype) * 64;
+        return one.expand({heads, which.size(0), e}).clone().set_requires_grad();
+      };
+      const auto numbers = [&, heads = heads, e = of_value](int64_t n, unsigned seed) {
+        return round(3 * normal({heads, n, e}, on(f32), seed)).to(dtype);
+      };
+      const Tensor q = one_hot(target), k = one_hot(source), v = numbers(columns, 3).set_requires_grad(),
+                   g = numbers(rows, 2);
+      const Tensor y = scaled_dot_product_attention(q, k, v, {.scale = 1});
+      EXPECT_TRUE(equal(y, v.detach().index_select(1, target))) << dtype << rows;
+      y.backward(g);
+      const Tensor chosen = eq(source.unsqueeze(1), target).to(f32);
+      EXPECT_TRUE(equal(v.grad(), matmul(chosen, g.to(f32)).to(dtype))) << dtype << rows;
+      EXPECT_TRUE(equal(q.grad(), zeros_like(q)) && equal(k.grad(), zeros_like(k))) << dtype << rows;
+    }
+  }
+}
+
+/// Against the definition in f64, in units of the dtype's rounding times the largest result.
+TEST_P(AttentionTest, IsTheDefinitionInEveryDtypeAndSize) {
+  for (const auto& [heads, rows, columns, of_key, of_value] : sizes) {
+    for (const bool causal : {false, true}) {
+      for (const auto& [dtype, unit] :
+           {std::pair(f32, 0x1p-24), std::pair(bf16, 0x1p-9), std::pair(f16, 0x1p-12)}) {
+        std::vector<Tensor> in{normal({heads, rows, of_key}, on(dtype), 1),
+                               normal({heads, columns, of_key}, on(dtype), 2),
+                               normal({heads, columns, of_value}, on(dtype), 3)},
+            wide;
+        for (Tensor& t : in) wide.push_back(t.to(f64).set_requires_grad()), t.set_requires_grad();
+        const Tensor g = normal({heads, rows, of_value}, on(dtype), 4);
+        const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = causal});
+        const Tensor expected =
+            scaled_dot_product_attention(wide[0], wide[1], wide[2], {.is_causal = causal});
+        y.backward(g), expected.backward(g.to(f64));
+        const auto error = [unit = unit](const Tensor& got, const Tensor& want) {
+          return max(abs(got.to(f64) - want)).item() / (unit * max(abs(want)).item());
+        };
+        EXPECT_LT(error(y.detach(), expected.detach()), 8) << dtype << rows << causal;
+        for (size_t i = 0; i < 3; ++i)
+          EXPECT_LT(error(in[i].grad(), wide[i].grad()), 32) << i << dtype << rows << causal;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, SecondGradientsInF32) {
+  std::vector<Tensor> in{normal({2, 6, 16}, on(f32), 1).set_requires_grad(),
+                         normal({2, 9, 16}, on(f32), 2).set_requires_grad(),
+                         normal({2, 9, 16}, on(f32), 3).set_requires_grad()},
+      wide;
+  for (const Tensor& t : in) wide.push_back(t.detach().to(f64).set_requires_grad());
+  const auto second = [](const std::vector<Tensor>& x) {
+    const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], {.is_causal = true});
+    Tensor sums;
+    for (const Tensor& first : grad({(y * y).sum()}, x, {.create_graph = true})) {
+      const Tensor s = (first * first).sum();
+      sums = sums.defined() ? sums + s : s;
+    }
+    return grad({sums}, x);
+  };
+  const auto got = second(in), want = second(wide);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(allclose(got[i].to(f64), want[i], 1e-4, 1e-3)) << i;
+}
+
 TEST_P(AttentionTest, DropoutZeroesProbabilitiesAndRepeats) {
   const Tensor q = zeros({4, 200, 2}, on(f64)), v = ones({4, 200, 1}, on(f64));
   const auto draw = [&] {
