@@ -61,20 +61,17 @@ Roofline cpu_roofline() {
   constexpr int chains = 10, steps = 1 << 19;
   volatile float factor = 0.5, term = 1, kept = 0;
   const Vector a = Vector{} + factor, b = Vector{} + term;
-  Roofline roofline{};
-  roofline.operations = 2.0 * chains * steps * (sizeof(Vector) / sizeof(float)) / seconds([&] {
-                          Vector x[chains];
-                          for (int i = 0; i < chains; ++i) x[i] = b * static_cast<float>(i);
-                          for (int step = 0; step < steps; ++step) {
-                            for (Vector& chain : x) chain = chain * a + b;
-                          }
-                          for (const Vector& chain : x) kept = kept + chain[0];
-                        });
+  const double arithmetic = seconds([&] {
+    Vector x[chains];
+    for (int i = 0; i < chains; ++i) x[i] = b * static_cast<float>(i);
+    for (int step = 0; step < steps; ++step)
+      for (Vector& chain : x) chain = chain * a + b;
+    for (const Vector& chain : x) kept = kept + chain[0];
+  });
   const std::vector<char> from(1 << 26, 1);
   std::vector<char> to(from.size());
-  roofline.bytes = 2.0 * static_cast<double>(from.size()) /
-                   seconds([&] { std::memcpy(to.data(), from.data(), to.size()); });
-  return roofline;
+  const double copy = seconds([&] { std::memcpy(to.data(), from.data(), to.size()); });
+  return {2.0 * chains * steps * (sizeof(Vector) / sizeof(float)) / arithmetic, 2.0 * (1 << 26) / copy};
 }
 
 double print_roofline(const Roofline& roofline, int volumes, int input_bytes) {

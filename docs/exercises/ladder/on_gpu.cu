@@ -24,12 +24,13 @@ const bool has_gpu = [] {
   _exit(77);  // CTest calls this skipped
 }();
 
-/// The numbers as T, in memory that CPU and GPU share. It is freed when the program ends.
+/// The numbers as T, in memory of the GPU. It is freed when the program ends.
 template <class T>
-T* shared(const Floats& numbers) {
+T* on_gpu(const Floats& numbers) {
+  const std::vector<T> converted(numbers.begin(), numbers.end());
   T* data = nullptr;
-  check(cudaMallocManaged(&data, numbers.size() * sizeof(T)));
-  for (size_t i = 0; i < numbers.size(); ++i) data[i] = T(numbers[i]);
+  check(cudaMalloc(&data, numbers.size() * sizeof(T)));
+  check(cudaMemcpy(data, converted.data(), numbers.size() * sizeof(T), cudaMemcpyHostToDevice));
   return data;
 }
 
@@ -87,25 +88,27 @@ using Kernel = void (*)(const T* input, const T* weight, float* output);
 
 template <class T>
 Floats run(Kernel<T> kernel, const Floats& input, const Floats& weight) {
-  const size_t volumes = input.size() / (in_channels * cells), count = volumes * rows * cells;
-  float* const output = shared<float>(Floats(count, std::numeric_limits<float>::quiet_NaN()));
-  kernel<<<dim3(blocks_x, blocks_y, volumes), threads>>>(shared<T>(input), shared<T>(weight), output);
+  const size_t volumes = input.size() / (in_channels * cells);
+  Floats result(volumes * rows * cells, std::numeric_limits<float>::quiet_NaN());
+  float* const output = on_gpu<float>(result);
+  kernel<<<dim3(blocks_x, blocks_y, volumes), threads>>>(on_gpu<T>(input), on_gpu<T>(weight), output);
   check(cudaGetLastError());
-  check(cudaDeviceSynchronize());
-  return Floats(output, output + count);
+  check(cudaMemcpy(result.data(), output, result.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  return result;
 }
 
 template <class T>
 void print_bars(Kernel<T> kernel) {
   constexpr size_t volumes = 16, copied = 1 << 26, blocks = 1 << 14;  // more than the caches of a GPU hold
-  const T* const input = shared<T>(whole_numbers(volumes * in_channels * cells, 1));
-  const T* const weight = shared<T>(whole_numbers(in_channels * rows, 2));
-  float* const output = shared<float>(Floats(volumes * rows * cells));
-  float *const from = shared<float>(Floats(copied)), *const to = shared<float>(Floats(copied));
+  const T* const input = on_gpu<T>(whole_numbers(volumes * in_channels * cells, 1));
+  const T* const weight = on_gpu<T>(whole_numbers(in_channels * rows, 2));
+  float* const output = on_gpu<float>(Floats(volumes * rows * cells));
+  float *const from = on_gpu<float>(Floats(copied)), *const to = on_gpu<float>(Floats(copied));
 
   const double operations = std::is_same_v<T, float> ? 2 : 2 * 16 * 16 * 16 / 32;  // of a thread in a step
   const double arithmetic = gpu_seconds([&] { peak<T><<<blocks, 256>>>(0.5f, 1.f, output); });
-  const double copy = gpu_seconds([&] { check(cudaMemcpyAsync(to, from, 4 * copied, cudaMemcpyDefault)); });
+  const double copy =
+      gpu_seconds([&] { check(cudaMemcpyAsync(to, from, 4 * copied, cudaMemcpyDeviceToDevice)); });
   const double floor = print_roofline(
       {operations * chains * peak_steps * 256 * blocks / arithmetic, 8 * copied / copy}, volumes, sizeof(T));
   print_bar("by definition", floor, gpu_seconds([&] {
