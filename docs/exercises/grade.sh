@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# grade.sh BUILD FOLDER: builds and runs the exercises N_name.cpp in each folder FOLDER/STUDENT, and writes
+# grade.sh BUILD FOLDER: builds and runs the exercises N_name.cpp and .cu in each folder FOLDER/STUDENT, and writes
 # FOLDER/STUDENT/report.html and FOLDER/scores.tsv (student, exercise, steps that pass, steps). A program that crashes or
 # does not end fails its exercise only. With bubblewrap it runs in a sandbox: it can write nothing, reads neither home
 # folders nor those of other students, has no network, and its processes end with it. The compiler sees neither our
@@ -7,8 +7,8 @@
 set -euo pipefail
 shopt -s nullglob
 build="$(cd "$1" && pwd)" folder="$(cd "$2" && pwd)"
-submitted=("$folder"/*/[0-9]*_*.cpp "$folder"/*/10_find_the_bug.txt)
-[[ ${#submitted[@]} != 0 ]] || { echo "grade: $folder has no STUDENT/N_name.cpp" >&2; exit 1; }
+submitted=("$folder"/*/[0-9]*_*.{cpp,cu} "$folder"/*/10_find_the_bug.txt)
+[[ ${#submitted[@]} != 0 ]] || { echo "grade: $folder has no STUDENT/N_name.cpp or .cu" >&2; exit 1; }
 escaped() { sed 's/&/\&amp;/g; s/</\&lt;/g'; }
 
 sandbox=(bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all --die-with-parent --new-session)
@@ -19,7 +19,7 @@ sandbox+=(--ro-bind "$build" "$build")
 "${sandbox[@]}" true 2>/dev/null ||
   { echo "grade: bwrap does not run here; the programs run with your rights" >&2; sandbox=(); }
 compiling=(bwrap --dev-bind / / --die-with-parent --tmpfs "$folder")
-for solution in docs/exercises/*/{solution,wrong_*}.cpp; do
+for solution in docs/exercises/*/{solution,wrong_*}.{cpp,cu}; do
   compiling+=(--ro-bind /dev/null "$PWD/$solution")
 done
 output="$(mktemp)"
@@ -28,7 +28,7 @@ trap 'rm -f "$output"' EXIT
 rm -f "$folder/scores.tsv"  # which may be a link
 for student in "$folder"/*/; do
   student="${student%/}"
-  files=("$student"/[0-9]*_*.cpp)
+  files=("$student"/[0-9]*_*.{cpp,cu})
   answers="$student/10_find_the_bug.txt"  # line N is the place of bug N
   [[ ${#files[@]} != 0 || -f "$answers" ]] || continue
   name="$(basename "$student")"
@@ -39,7 +39,7 @@ for student in "$folder"/*/; do
     echo "<!DOCTYPE html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     echo "<title>$(escaped <<<"$name")</title><h1>$(escaped <<<"$name")</h1>"
     for file in "${files[@]}"; do
-      exercise="$(basename "$file" .cpp)" number="${exercise%%_*}" number="${number//[^0-9]/}"
+      exercise="$(basename "${file%.*}")" number="${exercise%%_*}" number="${number//[^0-9]/}"
       token=" #$RANDOM$RANDOM$RANDOM"
       steps="$(sed -nE 's/^STEP\("(.*)"\).*/pass  \1'"$token"'/p' "docs/exercises/$exercise/test.cpp" 2>/dev/null || true)"
       echo "<h2>$(escaped <<<"$exercise")</h2><pre>"
