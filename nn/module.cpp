@@ -266,8 +266,14 @@ Tensor Module::register_buffer(std::string name, Tensor value) {
 std::vector<NamedTensor> Module::tensors(std::vector<NamedTensor> Module::*kind) const {
   std::vector<NamedTensor> all;
   for (const TreeNode& node : known_tree()) {
-    for (const auto& [name, t] : node.module->*kind)
+    for (const auto& [name, t] : node.module->*kind) {
       all.emplace_back(node.path.empty() ? name : node.path + "." + name, t);
+      check<ValueError>(
+          t.impl().use_count() > 2, node.module->describe(), ": '", all.back().first,
+          "' is registered, but nothing else holds it: the member was assigned another tensor, "
+          "which would not be trained, moved or saved. Write into the member, member.copy_(...) under "
+          "no_grad(), or register the other tensor");
+    }
   }
   return all;
 }

@@ -69,6 +69,21 @@ struct TreeNode {
   Module* module;
 };
 
+template <class C, class Result, class... Arguments>
+C class_of_member(Result (C::*)(Arguments...));
+
+/// Refuses an M with a forward of its own which the VOXGRAD_MODULE of a class that it is derived from does
+/// not call.
+template <class M>
+constexpr void refuse_hidden_forward() {
+  if constexpr (requires { class_of_member(&M::forward), class_of_member(&M::list_children); })
+    static_assert(
+        !std::is_same_v<decltype(class_of_member(&M::forward)), M> ||
+            std::is_same_v<decltype(class_of_member(&M::list_children)), M>,
+        "this module's class has a forward() of its own, but no line VOXGRAD_MODULE: calls would run the "
+        "forward() of the class that it is derived from");
+}
+
 /// f(), as a call of `module`.
 template <class F>
 decltype(auto) as_call_of(Module& module, F f) {
@@ -108,6 +123,7 @@ class Children {
   template <class Member>
   void add_one(const std::string& name, Member& member) {
     if constexpr (std::is_convertible_v<Member*, Module*>) {
+      detail::refuse_hidden_forward<Member>();
       list_.emplace_back(name, &member);
     } else if constexpr (!std::is_pointer_v<Member> && requires { *member, member ? 1 : 0; }) {
       if (member) add_one(name, *member);
@@ -247,7 +263,9 @@ class Module {
                   "VOXGRAD_MODULE(conv)`; register_module is not needed");
   }
   /// Registers `value`, and returns the handle to keep as a member. An undefined tensor (a missing bias) is
-  /// returned and not registered.
+  /// returned and not registered. Later write into the member (`mean.copy_(...)` under no_grad()): if it is
+  /// assigned another tensor, parameters(), state_dict() and the like throw ValueError, unless something else
+  /// still holds the registered one. Two modules share a parameter if both register the same tensor.
   Tensor register_parameter(std::string name, Tensor value);
   Tensor register_buffer(std::string name, Tensor value);
 

@@ -7,13 +7,19 @@ namespace vox::nn {
 
 void Sequential::append(Layer layer) {
   check<ValueError>(layer.module != nullptr, "Sequential: layer ", layer.name, " is null");
+  check<ValueError>(!layer.name.empty() && layer.name.find('.') == std::string::npos,
+                    "Sequential: a layer's name is not empty and has no dot, got '", layer.name, "'");
+  for (const Layer& other : layers_)
+    check<ValueError>(other.name != layer.name, "Sequential: the name '", layer.name, "' is listed twice");
+  for (const auto& [path, module] : layer.module->named_modules())
+    check<ValueError>(module != this, "Sequential: layer '", layer.name,
+                      "' contains this Sequential; a module cannot contain itself");
   layers_.push_back(std::move(layer));
-  try {
-    named_modules();  // refuses a module that would contain itself
-  } catch (...) {
-    layers_.pop_back();
-    throw;
-  }
+}
+
+Module& Net::module() const {
+  check<ValueError>(module_ != nullptr, "nn::Net: it has no network; another Net was made from it by a move");
+  return *module_;
 }
 
 Tensor Sequential::forward(const Tensor& input, const Tap& tap) {

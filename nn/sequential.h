@@ -116,6 +116,7 @@ class Sequential final : public Module {
   template <class M>
   static Layer of(std::string name, std::shared_ptr<M> module) {
     constexpr bool fits = detail::OneTensorModule<M>;
+    detail::refuse_hidden_forward<M>();
     static_assert(fits,
                   "a layer of a Sequential needs a public forward() that takes a Tensor and returns one");
     if constexpr (fits)
@@ -135,13 +136,18 @@ class Net {
   template <detail::OneTensorModule M>
   Net(M network)
       : module_(std::make_unique<M>(std::move(network))),
-        call_([](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m)(x); }) {}
-  Tensor operator()(const Tensor& input) { return call_(*module_, input); }
-  Module& operator*() const { return *module_; }
-  Module* operator->() const { return module_.get(); }
+        call_([](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m)(x); }) {
+    detail::refuse_hidden_forward<M>();
+  }
+  /// All but operator bool throw ValueError after a move from this.
+  Tensor operator()(const Tensor& input) { return call_(module(), input); }
+  Module& operator*() const { return module(); }
+  Module* operator->() const { return &module(); }
   explicit operator bool() const { return module_ != nullptr; }  ///< false after a move
 
  private:
+  Module& module() const;
+
   std::unique_ptr<Module> module_;
   Tensor (*call_)(Module&, const Tensor&);
 };

@@ -182,7 +182,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Att
   if (r >= 2 && k.rank() == r && v.rank() == r)
     of_k[r - 2] = of_v[r - 2] = k.shape()[r - 2], of_v[r - 1] = v.shape()[r - 1];
   check<ShapeError>(r >= 2 && q.size(-1) >= 1 && k.shape() == of_k && v.shape() == of_v, function,
-                    ": needs query (..., L, E), key (..., S, E) and value (..., S, Ev), E >= 1, got ",
+                    ": needs query (..., L, E), key (..., S, E) and value (..., S, Ev) with the same leading "
+                    "sizes, E >= 1, got ",
                     q.shape(), ", ", k.shape(), " and ", v.shape());
   check<ValueError>(o.dropout_p >= 0 && o.dropout_p < 1, function, ": dropout_p must be in [0, 1), got ",
                     o.dropout_p);

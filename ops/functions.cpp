@@ -78,7 +78,7 @@ Tensor bounded(const char* function, const Tensor& x, Scalar min, Scalar max) {
   detail::check_defined(function, "x", x);
   detail::check_scalar(function, min, x.dtype());
   detail::check_scalar(function, max, x.dtype());
-  check<ValueError>(min.as_real() <= max.as_real(), function, ": min must not exceed max, got ",
+  check<ValueError>(min.as_real() <= max.as_real(), function, ": min must not exceed max or be NaN, got ",
                     min.as_real(), " and ", max.as_real());
   return apply<op>(function, x, min, max);
 }

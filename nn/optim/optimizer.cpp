@@ -19,7 +19,9 @@ void check_lr(double lr) {
 }  // namespace
 
 void Optimizer::add_parameters(std::vector<Tensor> parameters, double lr) {
-  check<ValueError>(!parameters.empty(), "Optimizer: got no parameters");
+  check<ValueError>(!parameters.empty(),
+                    "Optimizer: got no parameters; a network has those of the members that its "
+                    "VOXGRAD_MODULE lists and of register_parameter()");
   check_lr(lr);
   std::set<const TensorImpl*> seen;
   for (const Tensor& p : parameters_) seen.insert(p.impl().get());

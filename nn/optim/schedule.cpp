@@ -14,11 +14,17 @@ double half_cosine(double start, double end, double progress) {
   return end + (start - end) * (1 + std::cos(std::numbers::pi * progress)) / 2;
 }
 
+/// base_lr, which is 0 where a caller forgot it.
+double checked(const char* function, double base_lr) {
+  check<ValueError>(base_lr > 0, function, ": base_lr must be above 0, got ", base_lr);
+  return base_lr;
+}
+
 }  // namespace
 
 double exponential_lr(Int step, const ExponentialSchedule& s) {
   check<ValueError>(step >= 0, "exponential_lr: needs step >= 0, got ", step);
-  return s.base_lr * std::pow(s.gamma, static_cast<double>(step));
+  return checked("exponential_lr", s.base_lr) * std::pow(s.gamma, static_cast<double>(step));
 }
 
 double warm_restarts_lr(Int step, const WarmRestartsSchedule& s) {
@@ -28,16 +34,16 @@ double warm_restarts_lr(Int step, const WarmRestartsSchedule& s) {
   auto at = static_cast<double>(step), period = static_cast<double>(s.period);
   if (s.period_factor == 1) at = std::fmod(at, period);
   for (; at >= period; period *= static_cast<double>(s.period_factor)) at -= period;
-  return half_cosine(s.base_lr, s.min_lr, at / period);
+  return half_cosine(checked("warm_restarts_lr", s.base_lr), s.min_lr, at / period);
 }
 
 double one_cycle_lr(Int step, const OneCycleSchedule& s) {
   check<ValueError>(step >= 0 && s.total_steps > 0 && s.pct_start >= 0 && s.pct_start <= 1,
                     "one_cycle_lr: needs step >= 0, total_steps > 0 and pct_start in [0, 1], got ", step,
                     ", ", s.total_steps, " and ", s.pct_start);
-  check<ValueError>(s.div_factor > 0 && s.final_div_factor > 0,
-                    "one_cycle_lr: div_factor and final_div_factor must be > 0, got ", s.div_factor, " and ",
-                    s.final_div_factor);
+  check<ValueError>(s.max_lr > 0 && s.div_factor > 0 && s.final_div_factor > 0,
+                    "one_cycle_lr: max_lr, div_factor and final_div_factor must be > 0, got ", s.max_lr, ", ",
+                    s.div_factor, " and ", s.final_div_factor);
   const double first = s.max_lr / s.div_factor, last = first / s.final_div_factor;
   const double peak = s.pct_start * static_cast<double>(s.total_steps) - 1;
   const auto at = static_cast<double>(step), end = static_cast<double>(s.total_steps - 1);
@@ -51,18 +57,19 @@ double one_cycle_lr(Int step, const OneCycleSchedule& s) {
 double step_lr(Int step, const StepSchedule& s) {
   check<ValueError>(step >= 0 && s.step_size > 0, "step_lr: needs step >= 0 and step_size > 0, got ", step,
                     " and ", s.step_size);
-  return s.base_lr * std::pow(s.gamma, static_cast<double>(step / s.step_size));
+  return checked("step_lr", s.base_lr) * std::pow(s.gamma, static_cast<double>(step / s.step_size));
 }
 
 double cosine_lr(Int step, const CosineSchedule& s) {
   check<ValueError>(step >= 0 && s.warmup_steps >= 0 && s.total_steps > s.warmup_steps,
                     "cosine_lr: needs step >= 0 and total_steps > warmup_steps >= 0, got step ", step,
                     ", total_steps ", s.total_steps, ", warmup_steps ", s.warmup_steps);
-  if (step < s.warmup_steps) return s.base_lr * warmup(step, s.warmup_steps);
+  const double base = checked("cosine_lr", s.base_lr);
+  if (step < s.warmup_steps) return base * warmup(step, s.warmup_steps);
   if (step >= s.total_steps) return s.min_lr;
   const double progress =
       static_cast<double>(step - s.warmup_steps) / static_cast<double>(s.total_steps - s.warmup_steps);
-  return half_cosine(s.base_lr, s.min_lr, progress);
+  return half_cosine(base, s.min_lr, progress);
 }
 
 double polynomial_lr(Int step, const PolynomialSchedule& s) {
@@ -70,7 +77,7 @@ double polynomial_lr(Int step, const PolynomialSchedule& s) {
                     "polynomial_lr: needs step >= 0, total_steps > 0 and power >= 0, got ", step, ", ",
                     s.total_steps, " and ", s.power);
   const auto left = static_cast<double>(std::max<int64_t>(s.total_steps - step, 0));
-  return s.base_lr * std::pow(left / static_cast<double>(s.total_steps), s.power);
+  return checked("polynomial_lr", s.base_lr) * std::pow(left / static_cast<double>(s.total_steps), s.power);
 }
 
 double warmup(Int step, Int warmup_steps) {

@@ -43,7 +43,7 @@ TEST(ModuleNamesTest, BadNamesAndTypesAreRefused) {
     using Module::register_buffer;
     using Module::register_parameter;
   } m;
-  m.register_parameter("a", ones({1}));
+  const Tensor a = m.register_parameter("a", ones({1}));
   EXPECT_ERRORS(ValueError, m.register_parameter("a", ones({1})), m.register_buffer("a", ones({1})),
                 m.register_parameter("", ones({1})), m.register_parameter("b.c", ones({1})));
   EXPECT_THROW(m.register_parameter("i", ones({1}, {.dtype = i64})), DTypeError);

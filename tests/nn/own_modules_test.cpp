@@ -331,5 +331,47 @@ TEST(OwnModulesTest, ResidualAddsItsInput) {
   EXPECT_THROW(wrong(ones({3, 2})), ShapeError);
 }
 
+struct Running : nn::Module {
+  Tensor mean = register_buffer("mean", zeros({2}));
+  Tensor scale = register_parameter("scale", ones({2}));
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& x) { return x * scale; }
+};
+struct Tied : nn::Module {
+  nn::Linear a{{.in_features = 2, .out_features = 2}}, b{{.in_features = 2, .out_features = 2}};
+  VOXGRAD_MODULE(a, b)
+  Tensor forward(const Tensor& x) { return b(a(x)); }
+};
+TEST(OwnModulesTest, AMemberThatHoldsAnotherTensorThanTheRegisteredOneIsRefused) {
+  Running net;
+  net.mean = net.mean * 0.9;
+  EXPECT_ERRORS(ValueError, net.state_dict(), net.named_buffers(), net.to(f64));
+  EXPECT_EQ(net.parameters().size(), 1u);
+  net.scale = ones({2});
+  EXPECT_THROW(net.parameters(), ValueError);
+
+  Tied tied;
+  tied.b.weight = tied.a.weight;
+  EXPECT_THROW(tied.state_dict(), ValueError);
+}
+
+TEST(OwnModulesTest, ANetThatWasMovedAwayIsRefused) {
+  nn::Net a = nn::Net(nn::ReLU());
+  const nn::Net b = std::move(a);
+  EXPECT_FALSE(a);
+  EXPECT_ERRORS(ValueError, a(ones({1})), a->parameters(), *a);
+}
+
+TEST(OwnModulesTest, SequentialRefusesNamesAndItself) {
+  nn::Sequential net;
+  EXPECT_ERRORS(ValueError, net.push_back("a.b", nn::ReLU()), net.push_back("", nn::ReLU()));
+  net.push_back("a", nn::ReLU());
+  EXPECT_THROW(net.push_back("a", nn::ReLU()), ValueError);
+  const auto outer = std::make_shared<nn::Sequential>(), inner = std::make_shared<nn::Sequential>();
+  outer->push_back(inner);
+  EXPECT_ERRORS(ValueError, inner->push_back(outer), inner->push_back(inner));
+  EXPECT_EQ(inner->size(), 0u);
+}
+
 }  // namespace
 }  // namespace vox

@@ -93,5 +93,12 @@ TEST(ScheduleTest, CosineRefusesImpossibleSteps) {
                 cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = -1}));
 }
 
+TEST(ScheduleTest, ARateThatWasForgottenIsRefused) {
+  EXPECT_ERRORS(
+      ValueError, step_lr(0, {.base_lr = 0, .step_size = 5}), exponential_lr(0, {.base_lr = 0, .gamma = 0.5}),
+      cosine_lr(0, {.base_lr = 0, .total_steps = 5}), warm_restarts_lr(0, {.base_lr = 0, .period = 5}),
+      one_cycle_lr(0, {.max_lr = 0, .total_steps = 5}), polynomial_lr(0, {.base_lr = 0, .total_steps = 5}));
+}
+
 }  // namespace
 }  // namespace vox::optim

@@ -104,7 +104,7 @@ TEST_P(AttentionTest, OneHotProbabilitiesAreExact) {
       const Tensor q = one_hot(target), k = one_hot(source), v = numbers(columns, 3).set_requires_grad(),
                    g = numbers(rows, 2);
       const Tensor y = scaled_dot_product_attention(q, k, v, {.scale = 1});
-      EXPECT_TRUE(equal(y, v.detach().index_select(1, target))) << dtype << rows;
+      EXPECT_TRUE(equal(y, index_select(v.detach(), 1, target))) << dtype << rows;
       y.backward(g);
       const Tensor chosen = eq(source.unsqueeze(1), target).to(f32);
       EXPECT_TRUE(equal(v.grad(), matmul(chosen, g.to(f32)).to(dtype))) << dtype << rows;
@@ -113,7 +113,8 @@ TEST_P(AttentionTest, OneHotProbabilitiesAreExact) {
   }
 }
 
-/// Against the definition in f64, in units of the dtype's rounding times the largest result.
+/// Against the definition in f64, in units of the dtype's rounding times the largest number, 1 at least. (On
+/// CUDA, f32 is two TF32 numbers, and a product is off by up to 4 units.)
 TEST_P(AttentionTest, IsTheDefinitionInEveryDtypeAndSize) {
   for (const auto& [heads, rows, columns, of_key, of_value] : sizes) {
     for (const bool causal : {false, true}) {
@@ -130,9 +131,9 @@ TEST_P(AttentionTest, IsTheDefinitionInEveryDtypeAndSize) {
             scaled_dot_product_attention(wide[0], wide[1], wide[2], {.is_causal = causal});
         y.backward(g), expected.backward(g.to(f64));
         const auto error = [unit = unit](const Tensor& got, const Tensor& want) {
-          return max(abs(got.to(f64) - want)).item() / (unit * max(abs(want)).item());
+          return max(abs(got.to(f64) - want)).item() / (unit * std::max(max(abs(want)).item(), 1.0));
         };
-        EXPECT_LT(error(y.detach(), expected.detach()), 8) << dtype << rows << causal;
+        EXPECT_LT(error(y.detach(), expected.detach()), 32) << dtype << rows << causal;
         for (size_t i = 0; i < 3; ++i)
           EXPECT_LT(error(in[i].grad(), wide[i].grad()), 32) << i << dtype << rows << causal;
       }
