@@ -22,9 +22,11 @@ code { font-size: 0.9em }
 
 
 def inline(text):
-    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", html.escape(" ".join(text.split()), quote=False))
-    text = re.sub(r"`([^`]*)`", r"<code>\1</code>", text)
-    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text))
+    parts = re.split(r"`([^`]*)`", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", html.escape(" ".join(text.split()), quote=False)))
+    for i in range(0, len(parts), 2):  # between code, where a * is a product
+        parts[i] = re.sub(r"\*([^*]+)\*", r"<em>\1</em>", re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", parts[i]))
+        parts[i + 1:i + 2] = [f"<code>{code}</code>" for code in parts[i + 1:i + 2]]
+    return "".join(parts)
 
 
 def code(text):

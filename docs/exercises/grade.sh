@@ -30,7 +30,8 @@ for student in "$folder"/*/; do
   student="${student%/}"
   files=("$student"/[0-9]*_*.{cpp,cu})
   answers="$student/10_find_the_bug.txt"  # line N is the place of bug N
-  [[ ${#files[@]} != 0 || -f "$answers" ]] || continue
+  [[ ${#files[@]} != 0 || -f "$answers" ]] ||
+    { echo "grade: $student has no file N_name.cpp, N_name.cu or 10_find_the_bug.txt" >&2; continue; }
   name="$(basename "$student")"
   cmake "$build" -DVOXGRAD_EXERCISES="$student" >"$output" 2>&1 ||
     { echo "grade: CMake refuses the folder $student" >&2; tail -5 "$output" >&2; continue; }

@@ -108,6 +108,14 @@ STEP("a node with two outputs") {
   expect_close("the gradient of 3 mean(x)", z.grad(), vox::ones_like(z));
 }
 
+STEP("gradients that share memory") {
+  const Tensor x = leaf(1), z = leaf(1), g = number(1), a = vox::exp(x), sum = a + vox::exp(z);
+  backward(sum + a, g);  // a + gives its gradient to both inputs; a second one arrives at a alone
+  expect_close("the gradient of 2 exp(x) + exp(z) by x", x.grad(), 2 * vox::exp(number(1)));
+  expect_close("the same by z", z.grad(), vox::exp(number(1)));
+  expect_close("the caller's gradient after the backward", g, number(1));
+}
+
 STEP("a second backward adds to grad()") {
   const Tensor x = leaf(2);
   backward(3 * x, number(1));
