@@ -69,6 +69,7 @@ STEP("the update is in place") {
   expect(handle.item<double>() < 1 && handle.data<double>() == memory,
          "another handle on the parameter still has the value ", handle.item<double>(),
          ": write into the parameter's memory");
+  expect(p.grad().item<double>() == 1, "step() changed p.grad() from 1 to ", p.grad().item<double>());
 }
 
 STEP("the update is not on the tape") {
