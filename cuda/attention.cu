@@ -15,6 +15,7 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/layer_kernels.h>
+#include <voxgrad/cuda/exponential.cuh>
 #include <voxgrad/cuda/factors.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 
@@ -39,13 +40,6 @@ struct Sizes {
   float scale, power;     // exp(scale s) = exp2(power s)
   bool causal;
 };
-
-/// exp2 to within 2 units in the last place; 0 at -inf.
-__device__ __forceinline__ float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 /// Starts to copy rows [first, first + count) of a matrix of n rows of E elements; rows beyond n become 0.
 template <int E, int count, class T>
@@ -166,14 +160,14 @@ __global__ void __launch_bounds__(threads)
       for (const auto& group : s)
         for (const auto& half : group) m = fmaxf(m, fmaxf(half[2 * r], half[2 * r + 1]));
       for (int other = 1; other < 4; other *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, other));
-      factor[r] = exp2_of((most[r] - m) * sizes.power);
+      factor[r] = flushed_exp2((most[r] - m) * sizes.power);
       most[r] = m, scaled[r] = m * sizes.power;
       total[r] *= factor[r];
     }
     for (auto& group : s)
       for (auto& half : group)
         for (int i = 0; i < 4; ++i) {
-          half[i] = exp2_of(fmaf(half[i], sizes.power, -scaled[i / 2]));
+          half[i] = flushed_exp2(fmaf(half[i], sizes.power, -scaled[i / 2]));
           total[i / 2] += half[i];
         }
     add_product<T, E>(sum, factor, s, shared.y[tile % 2][1], lane);
@@ -250,7 +244,7 @@ __global__ void __launch_bounds__(threads)
           const int other = g * 16 + column_of(lane, h, i);
           const float log = of_keys ? shared.statistics[tile % 2][0][other] : own_log[i / 2],
                       mean = of_keys ? shared.statistics[tile % 2][1][other] : own_delta[i / 2];
-          p[g][h][i] = exp2_of(fmaf(p[g][h][i], sizes.power, -log));
+          p[g][h][i] = flushed_exp2(fmaf(p[g][h][i], sizes.power, -log));
           d[g][h][i] = p[g][h][i] * (d[g][h][i] - mean);
         }
     if constexpr (of_keys) add_product<T, E>(sum1, one, p, y[1], lane);

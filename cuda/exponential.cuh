@@ -14,16 +14,20 @@ __device__ T exponential(T x) {
     return ::exp(x);
 }
 
+/// 2^x to within 2 units in the last place; 0 below 2^-126.
+__device__ __forceinline__ float flushed_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// exp(x) for a result in T. If T has 16 bits, numbers below 2^-126 become 0, which saves three instructions.
 template <class T>
 __device__ opmath_t<T> flushed_exponential(opmath_t<T> x) {
-  if constexpr (is_16_bit_v<T>) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
-  } else {
+  if constexpr (is_16_bit_v<T>)
+    return flushed_exp2(x * 1.44269504f);
+  else
     return ::exp(x);
-  }
 }
 
 }  // namespace vox::cuda

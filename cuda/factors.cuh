@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <voxgrad/core/half.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/registers.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
@@ -139,8 +140,7 @@ struct Factors<float> {
     return b;
   }
   static __device__ void split(float x, uint32_t& high, uint32_t& low) {
-    high = ptx::to_tf32(x);
-    low = ptx::to_tf32(x - __uint_as_float(high));
+    high = conv::tf32_high(x), low = conv::tf32_low(x, high);
   }
 };
 

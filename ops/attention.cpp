@@ -128,13 +128,15 @@ struct AttentionNode final : autograd::Node {
   }
 
   autograd::Gradients composed(const Tensor& g) {
-    const Tensor q = q_.get(), k = k_.get(), v = v_.get();
+    const DType own = g.dtype(), wide = opmath(own);  // 16-bit tensors are computed in f32 and rounded once
+    const Tensor q = q_.get().to(wide), k = k_.get().to(wide), v = v_.get().to(wide), grad = g.to(wide);
     const auto transposed = [](const Tensor& x) { return x.transpose(-2, -1); };
     const Tensor s = matmul(q * terms_.scale, transposed(k)),
                  p = softmax(terms_.is_causal ? causal(s, 0) : s, -1);
-    const Tensor of_p = matmul(g, transposed(v));
+    const Tensor of_p = matmul(grad, transposed(v));
     const Tensor of_s = p * (of_p - sum(of_p * p, {-1}, true)) * terms_.scale;
-    return {matmul(of_s, k), matmul(transposed(of_s), q), matmul(transposed(p), g)};
+    return {matmul(of_s, k).to(own), matmul(transposed(of_s), q).to(own),
+            matmul(transposed(p), grad).to(own)};
   }
 };
 
@@ -147,9 +149,8 @@ bool is_fused(const Tensor& q, const Tensor& v, const AttentionOptions& o) {
 /// Attention of heads (H, L, E), (H, S, E), (H, S, Ev). The kernels want rows of 16, 32 or 64 elements: zeros
 /// after shorter ones change no score.
 Tensor fused(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& o) {
-  const int64_t longest = std::max(query.size(-1), value.size(-1)), row = longest <= 16   ? 16
-                                                                          : longest <= 32 ? 32
-                                                                                          : 64;
+  int64_t row = 16;
+  while (row < std::max(query.size(-1), value.size(-1))) row *= 2;
   const auto filled = [row](const Tensor& x) {
     return x.size(-1) == row ? x : pad(x, {0, row - x.size(-1)});
   };

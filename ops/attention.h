@@ -19,8 +19,9 @@ struct AttentionOptions {
 /// pairs are masked is NaN, as in PyTorch. Gradients reach query, key, value and a floating mask.
 ///
 /// The matrix of L x S probabilities is never in memory as a whole: blocks of rows are computed one after the
-/// other, and again in the backward (vox::checkpoint), unless one block holds all. A backward with
-/// create_graph keeps them.
+/// other, and again in the backward (vox::checkpoint), unless one block holds all. On CUDA one
+/// kernel does so for f32, bf16 and f16 with rows of up to 64 elements, without mask and dropout and with a
+/// scale above 0. A backward with create_graph keeps them.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});
 
