@@ -2,19 +2,18 @@
 // ops/grid_sample.cpp).
 //
 // The result and the gradient of the grid: a thread owns one point, finds its taps once, and goes through
-// channels. The adjoint: points are sorted by the cell at which their taps begin. A thread adds up the points
-// that begin at its cell, a range of the sorted list, once for each of the 8 cells that they read (4 without
-// D). Then each cell adds the sums that belong to it. In mode nearest a point reads one cell with weight 1,
-// so the first sum is the result. The sort is stable, so every sum has one order, and there are no atomics.
+// channels. The adjoint goes through lists, one for each cell, of the points whose taps begin there. A thread
+// adds up the points of its cell, once for each of the 8 cells that they read (4 without D), and the cells of
+// a block exchange these sums. In mode nearest a point reads one cell with weight 1, so the first sum is the
+// result. Lists are in the order of points, so every sum has one order, and no numbers are added by atomics.
 
-#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <algorithm>
-#include <bit>
 
 namespace vox::cuda {
 
@@ -34,8 +33,8 @@ struct Math {
   __device__ static double product(double a, double b) { return __dmul_rn(a, b); }
 };
 
-/// What one point reads, by axis: D, H, W.
-template <class A>
+/// What one point reads, by axis: D, H, W. Weights are slopes on the axes of s.slope, if `derived`.
+template <class A, bool derived>
 struct Taps {
   int32_t at[3];
   A weight[3][2], slope[3][2];
@@ -50,7 +49,7 @@ struct Taps {
       at[axis] = tap.index;
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        weight[axis][k] = s.slope[axis] ? tap.slope[k] : tap.weight[k];
+        weight[axis][k] = derived && s.slope[axis] ? tap.slope[k] : tap.weight[k];
         slope[axis][k] = tap.slope[k];
       }
     }
@@ -66,40 +65,53 @@ struct Taps {
   }
 };
 
-/// A cell of weight 0 does not count, whatever lies there, and is not read.
-template <class A, class T>
-__device__ A times(A weight, const T& x) {
-  return weight == 0 ? A(0) : weight * A(x);
+/// A cell of weight 0 does not count, whatever lies there.
+template <class A>
+__device__ A times(A weight, A x) {
+  return weight == 0 ? A(0) : weight * x;
 }
 
-/// Thread i: (sample, part of the channels, point).
-template <class T>
+/// `count` channels from `first` on, of sample n, as part `part` of all samples in parts of `size` channels.
+struct Part {
+  int64_t n, first, count;
+  __device__ Part(const GridSampling& s, int64_t part, int64_t size) {
+    const int64_t parts = size < s.channels ? (s.channels + size - 1) / size : 1;
+    n = parts == 1 ? part : part / parts, first = (part - n * parts) * size;
+    count = s.channels - first < size ? s.channels - first : size;
+  }
+};
+
+/// Thread i: (part of `size` channels, point). `corners` is 1 for mode nearest, 4 without D, else 8.
+template <class T, int corners, bool derived>
 struct Sample {
   using A = opmath_t<T>;
   GridSampling s;
-  int64_t parts, channels;  // of the channels; of a part
+  int64_t size;
   const T *x, *grid;
   T* y;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t part = i / s.points, point = i - part * s.points, n = part / parts;
-    const int64_t begin = (part - n * parts) * channels, cells = s.cells();
-    const int64_t end = begin + channels < s.channels ? begin + channels : s.channels;
-    const Taps<A> taps(s, grid, n * s.points + point);
-    A weight[8];
-    int32_t step[8];
+    const int64_t of = i / s.points, point = i - of * s.points, cells = s.cells();
+    const Part part(s, of, size);
+    const Taps<A, derived> taps(s, grid, part.n * s.points + point);
+    A weight[corners];
+    int32_t step[corners];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < corners; ++k) {
       const int d = k / 4, h = k / 2 % 2, w = k % 2;
       weight[k] = taps.product(k);
       step[k] = d * s.step(0) + h * s.step(1) + w * s.step(2);
     }
-    const T* from = x + (n * s.channels + begin) * cells + taps.cell(s);
-    T* to = y + (n * s.channels + begin) * s.points + point;
-    for (int64_t c = begin; c < end; ++c, from += cells, to += s.points) {
-      A sum = 0;
+    const int64_t plane = part.n * s.channels + part.first;
+    const T* __restrict__ from = x + plane * cells + taps.cell(s);
+    T* __restrict__ to = y + plane * s.points + point;
+#pragma unroll(corners == 1 ? 8 : 2)
+    for (int64_t c = 0; c < part.count; ++c, from += cells, to += s.points) {
+      A value[corners], sum = 0;  // all are read before the first is used
 #pragma unroll
-      for (int k = 0; k < 8; ++k) sum += times(weight[k], from[step[k]]);
+      for (int k = 0; k < corners; ++k) value[k] = A(from[step[k]]);
+#pragma unroll
+      for (int k = 0; k < corners; ++k) sum += times(weight[k], value[k]);
       *to = T(sum);
     }
   }
@@ -115,17 +127,18 @@ struct GridGradient {
 
   __device__ void operator()(int64_t i) const {
     const int64_t n = i / s.points, cells = s.cells();
-    const Taps<A> taps(s, grid, i);
-    const T *from = x + n * s.channels * cells + taps.cell(s),
-            *grad_y = g + (s.channels - 1) * n * s.points + i;
+    const Taps<A, false> taps(s, grid, i);
+    const T* from = x + n * s.channels * cells + taps.cell(s);
+    const T* grad_y = g + (s.channels - 1) * n * s.points + i;
     const auto &weight = taps.weight, &slope = taps.slope;
     A along[3] = {};
+#pragma unroll 2
     for (int64_t c = 0; c < s.channels; ++c, from += cells, grad_y += s.points) {
+      const A g_c = A(*grad_y);
       A sum[3] = {};
 #pragma unroll
       for (int row = 0; row < 4; ++row) {
         const int d = row / 2, h = row % 2;
-        if (d == 1 && s.axes == 2) break;
         const T* const row_begin = from + d * s.step(0) + h * s.step(1);
         const A low = A(row_begin[0]), high = A(row_begin[s.step(2)]);
         const A value = times(weight[2][0], low) + times(weight[2][1], high);
@@ -135,7 +148,7 @@ struct GridGradient {
         sum[0] += times(slope[0][d] * weight[1][h], value);
       }
 #pragma unroll
-      for (int axis = 0; axis < 3; ++axis) along[axis] += A(*grad_y) * sum[axis];
+      for (int axis = 0; axis < 3; ++axis) along[axis] += g_c * sum[axis];
     }
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis)
@@ -143,215 +156,263 @@ struct GridGradient {
   }
 };
 
-/// keys[i] = the cell, in all samples, at which the taps of point i begin; a number beyond all cells for a
-/// point that reads nothing.
-template <class T, class Int>
-struct WriteKeys {
-  GridSampling s;
-  const T* grid;
-  Int *keys, *points;
-
-  __device__ void operator()(int64_t i) const {
-    const Taps<opmath_t<T>> taps(s, grid, i);
-    const int64_t cells = s.cells();
-    keys[i] = static_cast<Int>(taps.reads_nothing() ? s.batch * cells : i / s.points * cells + taps.cell(s));
-    points[i] = static_cast<Int>(i);
-  }
-};
-
-/// Where the points of each cell begin and end in the sorted list. Cells without points keep what is there.
+/// The lists of points by cell (of all samples): those of a cell lie in points[begins[cell]] to
+/// points[begins[cell + 1] - 1].
 template <class Int>
-struct FindRanges {
-  int64_t count;
-  const Int* keys;
-  Int *begins, *ends;
-
-  __device__ void operator()(int64_t j) const {
-    const Int key = keys[j];
-    if (j == 0 || keys[j - 1] != key) begins[key] = static_cast<Int>(j);
-    if (j + 1 == count || keys[j + 1] != key) ends[key] = static_cast<Int>(j + 1);
-  }
+struct Lists {
+  int64_t cells;
+  Int *begins, *points;
+  // While the lists are made: by point, its cell and its place in the list; the lists that are long.
+  Int *cell_of, *place_of, *long_lists, *long_count;
 };
 
-/// Where the weights of a point come from: all are 1, they follow from the grid, or, if several threads need
-/// them, they lie in memory.
-enum class Weights { ones, found, sorted };
+/// The weights of a point, by axis.
+template <class A>
+struct alignas(2 * sizeof(A)) AxisWeights {
+  A of[3][2];
+};
 
-/// weights (corners, count): those of the points in sorted order, for each of the cells that they read.
+/// Thread i: a point. Finds its cell and a place in its list, which depends on the order of threads; begins
+/// counts. A point that reads nothing is in no list. `weights`, which is null for mode nearest, gets those of
+/// the point.
 template <class T, class Int>
-struct SortWeights {
+struct CountPoints {
+  using A = opmath_t<T>;
   GridSampling s;
-  int64_t count;
-  int corners;
   const T* grid;
-  const Int* points;
-  opmath_t<T>* weights;
-
-  __device__ void operator()(int64_t j) const {
-    const Taps<opmath_t<T>> taps(s, grid, points[j]);
-#pragma unroll
-    for (int k = 0; k < 8; ++k)
-      if (k < corners) weights[k * count + j] = taps.product(k);
-  }
-};
-
-/// `size` channels of a sample, or what is left of them, which one thread takes.
-template <int size>
-struct Part {
-  int64_t n, first, count;
-  __device__ Part(const GridSampling& s, int64_t part) {
-    const int64_t parts = (s.channels + size - 1) / size;
-    n = part / parts, first = (part - n * parts) * size;
-    count = s.channels - first < size ? s.channels - first : size;
-  }
-};
-
-/// Thread i: (part, cell). sums (parts, size, corners, cells): what the points that begin at the cell add to
-/// each cell that they read. If all weights are 1, x gets the sums.
-template <class T, class Int, int size, Weights kind>
-struct SumPoints {
-  using A = opmath_t<T>;
-  static constexpr int most = kind == Weights::ones ? 1 : 8;
-  GridSampling s;
-  int64_t first_part, count;
-  int corners;
-  const T *y, *grid;
-  const Int *begins, *ends, *points;
-  const A* weights;
-  A* sums;
-  T* x;
+  Lists<Int> lists;
+  AxisWeights<A>* weights;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t cells = s.cells(), local = i / cells, cell = i - local * cells;
-    const Part<size> part(s, first_part + local);
-    const T* const from =
-        y + (part.n * (s.channels - 1) + part.first) * s.points;  // plus the number of a point
-    const Int end = ends[part.n * cells + cell];
-    A sum[size][most] = {};
-    for (Int j = begins[part.n * cells + cell]; j < end; ++j) {
-      const Int point = points[j];
-      A g[size], weight[most];
+    const Taps<A, true> taps(s, grid, i);
+    if (weights) {
+      AxisWeights<A> own;
 #pragma unroll
-      for (int c = 0; c < size; ++c) g[c] = c < part.count ? A(from[c * s.points + point]) : A(0);
-      if constexpr (kind == Weights::ones) {
-        weight[0] = A(1);
-      } else if constexpr (kind == Weights::found) {
-        const Taps<A> taps(s, grid, point);
-#pragma unroll
-        for (int k = 0; k < most; ++k) weight[k] = taps.product(k);
-      } else {
-#pragma unroll
-        for (int k = 0; k < most; ++k) weight[k] = k < corners ? weights[k * count + j] : A(0);
+      for (int k = 0; k < 6; ++k) own.of[k / 2][k % 2] = taps.weight[k / 2][k % 2];
+      weights[i] = own;
+    }
+    const int64_t n = s.batch == 1 ? 0 : i / s.points;
+    const int64_t cell = taps.reads_nothing() ? lists.cells : n * s.cells() + taps.cell(s);
+    lists.cell_of[i] = static_cast<Int>(cell);
+    if (cell < lists.cells) lists.place_of[i] = atomicAdd(lists.begins + cell, Int(1));
+  }
+};
+
+/// Thread i: a point.
+template <class Int>
+struct WritePoints {
+  Lists<Int> lists;
+
+  __device__ void operator()(int64_t i) const {
+    const Int cell = lists.cell_of[i];
+    if (cell < lists.cells) lists.points[lists.begins[cell] + lists.place_of[i]] = static_cast<Int>(i);
+  }
+};
+
+/// Thread i: a cell, whose list it sorts, or notes as long.
+template <class Int>
+struct SortLists {
+  static constexpr Int most = 32;
+  Lists<Int> lists;
+
+  __device__ void operator()(int64_t i) const {
+    Int* const list = lists.points + lists.begins[i];
+    const Int count = lists.begins[i + 1] - lists.begins[i];
+    if (count > most) {
+      lists.long_lists[atomicAdd(lists.long_count, Int(1))] = static_cast<Int>(i);
+      return;
+    }
+    for (Int j = 1; j < count; ++j) {
+      const Int point = list[j];
+      Int to = j;
+      for (; to > 0 && list[to - 1] > point; --to) list[to] = list[to - 1];
+      list[to] = point;
+    }
+  }
+};
+
+/// A block sorts a list at a time: ordered runs of `half` points are joined in pairs (Batcher's bitonic
+/// merge), beginning with a comparison from both ends. So a list whose length is no power of two is sorted as
+/// if larger numbers followed it, which never move.
+template <class Int>
+__global__ void sort_long_lists(Lists<Int> lists) {
+  for (Int l = blockIdx.x; l < *lists.long_count; l += gridDim.x) {
+    const Int cell = lists.long_lists[l], count = lists.begins[cell + 1] - lists.begins[cell];
+    Int* const list = lists.points + lists.begins[cell];
+    for (Int half = 1; half < count; half *= 2) {
+      for (Int step = half; step > 0; step /= 2) {
+        for (Int i = threadIdx.x; i < count; i += blockDim.x) {
+          const Int other = step == half ? i ^ (2 * half - 1) : i ^ step;
+          if (other <= i || other >= count) continue;
+          const Int a = list[i], b = list[other];
+          if (a > b) list[i] = b, list[other] = a;
+        }
+        __syncthreads();
       }
-#pragma unroll
-      for (int k = 0; k < most; ++k)
-#pragma unroll
-        for (int c = 0; c < size; ++c) sum[c][k] += times(weight[k], g[c]);
-    }
-    if constexpr (kind == Weights::ones) {
-      T* const to = x + (part.n * s.channels + part.first) * cells + cell;
-#pragma unroll
-      for (int c = 0; c < size; ++c)
-        if (c < part.count) to[c * cells] = T(sum[c][0]);
-    } else {
-      A* const to = sums + local * size * corners * cells + cell;
-#pragma unroll
-      for (int c = 0; c < size; ++c)
-#pragma unroll
-        for (int k = 0; k < most; ++k)
-          if (c < part.count && k < corners) to[(c * corners + k) * cells] = sum[c][k];
-    }
-  }
-};
-
-/// Thread i: (part, channel, cell).
-template <class T, int size>
-struct SumCorners {
-  GridSampling s;
-  int64_t first_part;
-  int corners;
-  const opmath_t<T>* sums;
-  T* x;
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t cells = s.cells(), local = i / cells, channel = local % size;
-    const auto cell = static_cast<int32_t>(i - local * cells);
-    const Part<size> part(s, first_part + local / size);
-    if (channel >= part.count) return;
-    const int32_t row = cell / s.size[2], w = cell - row * s.size[2], d = row / s.size[1],
-                  h = row - d * s.size[1];
-    const opmath_t<T>* const from = sums + local * corners * cells + cell;
-    opmath_t<T> sum = 0;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int at_d = k / 4, at_h = k / 2 % 2, at_w = k % 2;
-      if (k < corners && d >= at_d && h >= at_h && w >= at_w)
-        sum += from[k * cells - ((at_d * s.size[1] + at_h) * s.size[2] + at_w)];
-    }
-    x[(part.n * s.channels + part.first + channel) * cells + cell] = T(sum);
-  }
-};
-
-/// Adds the sorted points up, `size` channels at a time. The sums take `corners` times the memory of x, so
-/// large tensors go in parts.
-template <int size, Weights kind, class Int, class T>
-void add_up(const Launch& launch, SumPoints<T, Int, size, kind> points) {
-  using A = opmath_t<T>;
-  const GridSampling& s = points.s;
-  const int64_t parts = s.batch * ((s.channels + size - 1) / size);
-  if constexpr (kind == Weights::ones) {
-    for_each_index(launch, parts * s.cells(), points);
-  } else {
-    constexpr int64_t most_bytes = int64_t{1} << 28;
-    const int64_t part_bytes = s.cells() * points.corners * int64_t{size * sizeof(A)};
-    const int64_t at_once = std::clamp<int64_t>(most_bytes / part_bytes, 1, parts);
-    const Workspace sums(launch, at_once * part_bytes);
-    points.sums = sums.as<A>();
-    for (; points.first_part < parts; points.first_part += at_once) {
-      const int64_t threads = std::min(at_once, parts - points.first_part) * s.cells();
-      for_each_index(launch, threads, points);
-      for_each_index(launch, threads * size,
-                     SumCorners<T, size>{s, points.first_part, points.corners, points.sums, points.x});
     }
   }
 }
 
+/// Thread i: (part of `size` channels, cell). The adjoint of mode nearest.
+template <class T, class Int>
+struct AddNearest {
+  static constexpr int size = 4;
+  GridSampling s;
+  const T* y;
+  Lists<Int> lists;
+  T* x;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t cells = s.cells(), of = i / cells, cell = i - of * cells;
+    const Part part(s, of, size);
+    const T* const from = y + (part.n * (s.channels - 1) + part.first) * s.points;
+    const Int* const begin = lists.begins + part.n * cells + cell;
+    opmath_t<T> sum[size] = {};
+    for (Int j = begin[0]; j < begin[1]; ++j) {
+      const Int point = lists.points[j];
+#pragma unroll
+      for (int c = 0; c < size; ++c)
+        if (c < part.count) sum[c] += opmath_t<T>(from[c * s.points + point]);
+    }
+    T* const to = x + (part.n * s.channels + part.first) * cells + cell;
+#pragma unroll
+    for (int c = 0; c < size; ++c)
+      if (c < part.count) to[c * cells] = T(sum[c]);
+  }
+};
+
+/// The adjoint of mode linear. A block goes along D through the cells of a tile in H and W. What a thread has
+/// for the next cell along D waits in `carry`; what it has for its neighbours along H and W is passed through
+/// shared memory. So a tile has one more row and column of threads, at its low side, whose cells belong to
+/// other blocks.
+template <class T, class Int, int size>
+struct AddLinear {
+  using A = opmath_t<T>;
+  static constexpr int height = 8, width = 32, pitch = width + 1, depth = size == 1 ? 8 : 32;
+  static constexpr int threads = (pitch * (height + 1) + 31) / 32 * 32;
+  GridSampling s;
+  const T* y;
+  const AxisWeights<A>* weights;
+  Lists<Int> lists;
+  T* x;
+  int32_t chunks, rows, columns;  // of tiles, along D, H and W
+
+  /// sum[c][k] += what the points of the list add to corner k in channel c of the part.
+  __device__ void add_points(const Part& part, Int begin, Int end, A (&sum)[size][8]) const {
+    const T* const from = y + (part.n * (s.channels - 1) + part.first) * s.points;  // plus the point's number
+    Int next = begin < end ? lists.points[begin] : Int(0);
+    for (Int j = begin; j < end; ++j) {
+      const Int point = next;
+      if (j + 1 < end) next = lists.points[j + 1];
+      A g[size];
+#pragma unroll
+      for (int c = 0; c < size; ++c) g[c] = c < part.count ? A(from[c * s.points + point]) : A(0);
+      const AxisWeights<A> own = weights[point];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const A weight = own.of[0][k / 4] * own.of[1][k / 2 % 2] * own.of[2][k % 2];
+#pragma unroll
+        for (int c = 0; c < size; ++c) sum[c][k] += times(weight, g[c]);
+      }
+    }
+  }
+
+  __device__ void operator()(int64_t tile) const {
+    __shared__ A passed[3][size][threads];
+    const int t = threadIdx.x, row = t / pitch, column = t % pitch;
+    const int64_t planes = tile / columns, slices = planes / rows;
+    const Part part(s, slices / chunks, size);
+    const auto w = static_cast<int32_t>(tile - planes * columns) * width + column - 1;
+    const auto h = static_cast<int32_t>(planes - slices * rows) * height + row - 1;
+    const auto first = static_cast<int32_t>(slices % chunks) * depth;
+    const int32_t last = min(first + depth, s.size[0]), plane = s.size[1] * s.size[2];
+    const bool exists = row <= height && h >= 0 && h < s.size[1] && w >= 0 && w < s.size[2];
+    const bool owns = exists && row > 0 && column > 0;
+    const int32_t cell = h * s.size[2] + w;  // plus d planes
+    const Int* const begins = lists.begins + part.n * s.cells() + cell;
+    T* const to = x + (part.n * s.channels + part.first) * s.cells() + cell;
+    A carry[size][4] = {};
+    int32_t d = max(first - 1, 0);
+    Int begin = exists ? begins[d * plane] : Int(0), end = exists ? begins[d * plane + 1] : Int(0);
+    for (; d < last; ++d) {
+      const bool goes_on = exists && d + 1 < last;
+      const Int next_begin = goes_on ? begins[(d + 1) * plane] : Int(0),
+                next_end = goes_on ? begins[(d + 1) * plane + 1] : Int(0);
+      A sum[size][8] = {};
+      add_points(part, begin, end, sum);
+      begin = next_begin, end = next_end;
+#pragma unroll
+      for (int c = 0; c < size; ++c) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          sum[c][k] += carry[c][k];
+          carry[c][k] = sum[c][4 + k];
+          if (k > 0) passed[k - 1][c][t] = sum[c][k];
+        }
+      }
+      __syncthreads();
+      if (owns && d >= first) {
+#pragma unroll
+        for (int c = 0; c < size; ++c)
+          if (c < part.count)
+            to[c * int64_t{s.cells()} + d * plane] =
+                T(sum[c][0] + passed[0][c][t - 1] + passed[1][c][t - pitch] + passed[2][c][t - pitch - 1]);
+      }
+      __syncthreads();
+    }
+  }
+};
+
+template <class F>
+__global__ void __launch_bounds__(F::threads, 2) for_each_tile(int64_t tiles, F f) {
+  for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) f(i);
+}
+
 template <class Int, class T>
 void adjoint(const Launch& launch, const GridSampling& s, const T* y, const T* grid, T* x) {
-  const int64_t count = s.batch * s.points, cells = s.batch * int64_t{s.cells()};
-  constexpr auto size = static_cast<int64_t>(sizeof(Int));
-  const Workspace unsorted(launch, 2 * count * size), sorted(launch, 2 * count * size),
-      ranges(launch, 2 * (cells + 1) * size);
-  Int *const keys = unsorted.as<Int>(), *const sorted_keys = sorted.as<Int>(),
-             *const points = sorted_keys + count;
-  for_each_index(launch, count, WriteKeys<T, Int>{s, grid, keys, keys + count});
+  const int64_t count = s.batch * s.points, cells = s.batch * int64_t{s.cells()}, size = sizeof(Int);
+  const Workspace by_cell(launch, (cells + 2) * size), by_point(launch, 3 * count * size);
+  const Workspace by_axis(launch, s.nearest ? 0 : count * int64_t{sizeof(AxisWeights<opmath_t<T>>)});
+  auto* const weights = by_axis.as<AxisWeights<opmath_t<T>>>();
+  Lists<Int> lists{cells, by_cell.as<Int>(), by_point.as<Int>()};
+  lists.cell_of = lists.points + count, lists.place_of = lists.cell_of + count;
+  lists.long_lists = lists.place_of, lists.long_count = lists.begins + cells + 1;
+  launch.check(cudaMemsetAsync(lists.begins, 0, static_cast<size_t>((cells + 2) * size), launch.stream()));
+  for_each_index(launch, count, CountPoints<T, Int>{s, grid, lists, weights});
   size_t bytes = 0;
-  const auto sort = [&](void* memory) {
-    launch.check(cub::DeviceRadixSort::SortPairs(memory, bytes, keys, sorted_keys, keys + count, points,
-                                                 count, 0, std::bit_width(static_cast<uint64_t>(cells)),
-                                                 launch.stream()));
+  const auto add_counts = [&](void* memory) {
+    launch.check(
+        cub::DeviceScan::ExclusiveSum(memory, bytes, lists.begins, lists.begins, cells + 1, launch.stream()));
   };
-  sort(nullptr);
+  add_counts(nullptr);
   const Workspace memory(launch, static_cast<int64_t>(bytes));
-  if (count > 0) sort(memory.as<char>());
-  launch.check(
-      cudaMemsetAsync(ranges.as<char>(), 0, static_cast<size_t>(2 * (cells + 1) * size), launch.stream()));
-  Int *const begins = ranges.as<Int>(), *const ends = begins + cells + 1;
-  for_each_index(launch, count, FindRanges<Int>{count, sorted_keys, begins, ends});
-  const int corners = s.axes == 2 ? 4 : 8;
-  const auto add = [&]<int channels, Weights kind>(const opmath_t<T>* weights) {
-    add_up(launch, SumPoints<T, Int, channels, kind>{s, 0, count, corners, y, grid, begins, ends, points,
-                                                     weights, nullptr, x});
+  add_counts(memory.as<char>());
+  for_each_index(launch, count, WritePoints<Int>{lists});
+  for_each_index(launch, cells, SortLists<Int>{lists});
+  sort_long_lists<<<256, 1024, 0, launch.stream()>>>(lists);
+  launch.check();
+
+  const auto parts = [&](int64_t of) { return s.batch * ((s.channels + of - 1) / of); };
+  if (s.nearest) {
+    using Add = AddNearest<T, Int>;
+    return for_each_index(launch, parts(Add::size) * s.cells(), Add{s, y, lists, x});
+  }
+  const auto tiles = [](int32_t length, int side) { return (length + side - 1) / side; };
+  const auto add = [&]<int channels>() {
+    using Add = AddLinear<T, Int, channels>;
+    const Add f{.s = s,
+                .y = y,
+                .weights = weights,
+                .lists = lists,
+                .x = x,
+                .chunks = tiles(s.size[0], Add::depth),
+                .rows = tiles(s.size[1], Add::height),
+                .columns = tiles(s.size[2], Add::width)};
+    const int64_t n = parts(channels) * f.chunks * f.rows * f.columns;
+    for_each_tile<<<grid_for(n, 1), Add::threads, 0, launch.stream()>>>(n, f);
+    launch.check();
   };
-  if (s.nearest)
-    return s.channels == 1 ? add.template operator()<1, Weights::ones>(nullptr)
-                           : add.template operator()<4, Weights::ones>(nullptr);
-  if (s.channels == 1) return add.template operator()<1, Weights::found>(nullptr);
-  if (s.channels <= 4) return add.template operator()<4, Weights::found>(nullptr);
-  const Workspace weights(launch, corners * count * static_cast<int64_t>(sizeof(opmath_t<T>)));
-  auto* const sorted_weights = weights.as<opmath_t<T>>();
-  for_each_index(launch, count, SortWeights<T, Int>{s, count, corners, grid, points, sorted_weights});
-  add.template operator()<4, Weights::sorted>(sorted_weights);
+  s.channels == 1 ? add.template operator()<1>() : add.template operator()<16 / sizeof(opmath_t<T>)>();
 }
 
 }  // namespace
@@ -362,11 +423,15 @@ void grid_sample(const Tensor& x, const Tensor& grid, const GridSampling& s, Ten
     // A thread takes all channels if there are enough points for the GPU.
     constexpr int64_t enough = int64_t{1} << 18;
     const int64_t wanted = std::clamp<int64_t>(enough / (s.batch * s.points), 1, s.channels);
-    const int64_t channels = (s.channels + wanted - 1) / wanted,
-                  parts = (s.channels + channels - 1) / channels;
-    for_each_index(
-        launch, s.batch * parts * s.points,
-        Sample<T>{s, parts, channels, detail::ptr<T>(x), detail::ptr<T>(grid), detail::mutable_ptr<T>(y)});
+    const int64_t size = (s.channels + wanted - 1) / wanted, parts = (s.channels + size - 1) / size;
+    const auto sample = [&]<int corners, bool derived>() {
+      for_each_index(launch, s.batch * parts * s.points,
+                     Sample<T, corners, derived>{s, size, detail::ptr<T>(x), detail::ptr<T>(grid),
+                                                 detail::mutable_ptr<T>(y)});
+    };
+    if (s.nearest) return sample.template operator()<1, false>();
+    if (s.slope[0] || s.slope[1] || s.slope[2]) return sample.template operator()<8, true>();
+    s.axes == 2 ? sample.template operator()<4, false>() : sample.template operator()<8, false>();
   });
 }
 
@@ -374,7 +439,7 @@ void grid_sample_adjoint(const Tensor& y, const Tensor& grid, const GridSampling
   const Launch launch("grid_sample", x, {&y, &grid});
   const bool small = s.batch * std::max<int64_t>(s.points, s.cells()) < int64_t{1} << 31;
   visit_floating_storage("grid_sample", x.dtype(), [&]<class T>(T) {
-    const auto run = small ? &adjoint<uint32_t, T> : &adjoint<uint64_t, T>;
+    const auto run = small ? &adjoint<unsigned, T> : &adjoint<unsigned long long, T>;
     run(launch, s, detail::ptr<T>(y), detail::ptr<T>(grid), detail::mutable_ptr<T>(x));
   });
 }

@@ -21,8 +21,8 @@ namespace {
 
 constexpr const char* function = "scaled_dot_product_attention";
 
-// ---- Parts of a tensor: their gradients are joined once, where those of slices would be padded and added
-// ----
+// ---- Parts of a tensor ----
+// Their gradients are joined once, where those of slices would be padded and added.
 
 struct SplitNode final : autograd::Node {
   int64_t dim_ = 0;
@@ -46,8 +46,7 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   return parts;
 }
 
-// ---- One block
-// ----------------------------------------------------------------------------------------------
+// ---- One block ----
 
 constexpr double excluded = -std::numeric_limits<double>::infinity();
 
@@ -92,7 +91,7 @@ Tensor of_heads(const Tensor& mask, const Shape& heads, int64_t head, int64_t en
   return parts.size() == 1 ? parts[0] : stack(parts);
 }
 
-// ---- One kernel (CUDA)
+// ---- One kernel (CUDA) ----
 
 #if VOXGRAD_HAS_CUDA
 
@@ -168,8 +167,7 @@ Tensor fused(const Tensor& query, const Tensor& key, const Tensor& value, const 
 
 #endif
 
-// ---- Checks
-// -------------------------------------------------------------------------------------------------
+// ---- Checks ----
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   detail::check_floating(function, "query", q);

@@ -65,6 +65,10 @@ class _Ops:
         return f.interpolate(x, size, scale_factor, mode)
 
     @staticmethod
+    def grid_sample(x, grid, mode, padding, align_corners):
+        return f.grid_sample(x, grid, "nearest" if mode == "nearest" else "bilinear", padding, align_corners)
+
+    @staticmethod
     def pad(x, padding, value):
         return f.pad(x, padding, value=value)
 

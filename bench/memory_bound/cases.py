@@ -15,6 +15,7 @@ SHAPES = {  # by the longest axis: 2^27 elements, 256 MiB in bf16 and 512 MiB in
     "classes": ((2, 32, 128, 128, 128), (2, 4, 4, 4, 8)),
     **{f"{tokens} tokens of {channels}": ((1, 4, tokens, channels), (1, 4, 40, channels))
        for tokens in (4096, 32768) for channels in (16, 64)},
+    **{f"grid {channels}": ((1, channels, 128, 128, 128), (1, channels, 4, 4, 8)) for channels in (1, 3, 32)},
 }
 
 
@@ -36,8 +37,8 @@ class Case:
         return self.function(PYTORCH, *operands)
 
     def tensors(self, dtype, device, smoke):
-        """The operands by letter: x, a and k are normal, p is a positive x, b a condition, t classes, c two vectors of
-        parameters."""
+        """The operands by letter: x, a and k are normal, p is a positive x, b a condition, t classes, d points for
+        grid_sample, f fixed ones, c two vectors of parameters."""
         shape, made = SHAPES[self.shape][smoke], []
         for kind in self.operands:
             if kind in "xak":
@@ -46,6 +47,8 @@ class Case:
                 made.append((torch.rand(shape, device=device) + 0.5).to(dtype).requires_grad_())
             elif kind == "b":
                 made.append(torch.rand(shape, device=device) < 0.5)
+            elif kind in "df":
+                made.append(points(shape, device).to(dtype).requires_grad_(kind == "d"))
             elif kind == "t":
                 made.append(torch.randint(shape[1], (shape[0], *shape[2:]), device=device))
             else:
@@ -62,6 +65,13 @@ class Case:
         for kind, tensor in zip(self.operands.replace("c", ""), operands):
             sizes["x" if kind == "p" else kind] = size(tensor)
         return sum(sizes[letter] for letter in (self.forward if pass_ == "forward" else self.backward))
+
+
+def points(shape, device):
+    """The cells of a volume of this shape, turned by 10 degrees and moved at random by a quarter of a cell."""
+    turn = torch.tensor([[0.985, 0.174, 0, 0], [-0.174, 0.985, 0, 0], [0, 0, 1, 0]])[None]
+    grid = torch.nn.functional.affine_grid(turn, list(shape), align_corners=False).to(device)
+    return grid + torch.randn_like(grid) * (0.5 / shape[-1])
 
 
 def op(name, *values):
@@ -157,6 +167,10 @@ CASES = [
     Case("copy every second", lambda ops, x: ops.contiguous(ops.slice(x, -1, 0, None, 2)), "xy", "gx"),
     Case("channels last", lambda ops, x: ops.contiguous(ops.permute(x, (0, 2, 3, 4, 1))), "xy", "gx"),
     Case("cast to f32", op("to", "f32"), "xy", "gx"),
+    *(Case(f"grid_sample {mode} {channels}", op("grid_sample", mode, "zeros", False), "xfy", "gfx", "xf",
+           f"grid {channels}") for channels in (1, 3, 32) for mode in ("trilinear", "nearest")),
+    *(Case(f"grid_sample trilinear {channels} both gradients", op("grid_sample", "trilinear", "zeros", False), "",
+           "gxdxd", "xd", f"grid {channels}") for channels in (1, 3, 32)),
     # Bound by arithmetic: compare with PyTorch, not with the floor.
     *(Case(f"attention {shape}", op("scaled_dot_product_attention"), "xaky", "xakgxak", "xak", shape,
            ("forward", "step"))

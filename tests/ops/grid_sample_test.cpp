@@ -105,6 +105,30 @@ TEST_P(GridSample, TheGradientIsTheTransposeExactly) {
   }
 }
 
+/// More cells than CUDA's tiles have on each axis, and cells of which 33 to 3,000 points read.
+TEST_P(GridSample, TheGradientOfManyPointsOfOneCell) {
+  const int64_t count = 9000;
+  for (const int64_t channels : {1, 5}) {
+    const Shape shape{2, channels, 35, 18, 70}, points{2, 1, 1, count, 3};
+    const Tensor place = whole(points, {}, 3).to(f64) * (1.0 / 16) + 1.0 / 64;
+    place.slice(3, 0, 3000).fill_(1.0 / 64);
+    for (int64_t i = 0; i < 10; ++i) place.slice(3, 3000 + 33 * i, 3033 + 34 * i).fill_(0.25 - i / 32.0);
+    for (const Options& o : {Options{}, Options{.padding = border}, Options{.mode = nearest}}) {
+      std::vector<Tensor> gradients;
+      for (const Device where : {Device::cpu(), device()}) {
+        const Tensor x = vox::zeros(shape, {f64, where}).set_requires_grad(), grid = place.to(where);
+        const Tensor y = grid_sample(x, grid, o), g = whole(y.shape(), {f64, where}, 4);
+        gradients.push_back(grad({y}, {x}, {.grad_outputs = {g}})[0].to(Device::cpu()));
+        // Sums that round: their order shows.
+        const Tensor f = normal(y.shape(), {f64, where}, 5);
+        const auto of_f = [&] { return grad({grid_sample(x, grid, o)}, {x}, {.grad_outputs = {f}})[0]; };
+        EXPECT_TRUE(same_bits(of_f(), of_f()));
+      }
+      EXPECT_TRUE(same_bits(gradients[0], gradients[1]));
+    }
+  }
+}
+
 TEST_P(GridSample, TheGridsGradientHasAKernelThatAgreesWithTheRecordedOne) {
   for (const auto& [shape, points] :
        {std::pair{Shape{2, 5, 5, 3, 4}, Shape{2, 3, 9, 11, 3}}, {Shape{2, 5, 7, 4}, Shape{2, 9, 30, 2}}}) {
