@@ -124,7 +124,7 @@ bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
     check<GradError>(total.defined(), "gradgradcheck: the output depends on no input that requires grad");
     return total;
   };
-  return gradcheck(gradients, extended, options);
+  return in_the_name_of("gradgradcheck", [&] { return gradcheck(gradients, extended, options); });
 }
 
 }  // namespace vox::autograd

@@ -1,8 +1,9 @@
-// 06: watching a backward. You learn to find out why the gradient of one leaf is NaN, of another zero, and
+// 07: watching a backward. You learn to find out why the gradient of one leaf is NaN, of another zero, and
 // why a third has none.
 //
-// The program writes 07_watch.html (or the file that you name), a page that steps through the run.
+// The program writes out/07_watch.html (or the file that you name), a page that steps through the run.
 
+#include <filesystem>
 #include <iostream>
 
 #include <voxgrad/voxgrad.h>
@@ -28,8 +29,9 @@ int main(int argc, char** argv) {
   std::cout << watch.recording() << "\n";
   for (const vox::Tensor& t : {x, w, b}) std::cout << watch.recording().why(t) << "\n\n";
 
-  const std::string page = argc > 1 ? argv[1] : "07_watch.html";
+  const std::filesystem::path page = argc > 1 ? argv[1] : "out/07_watch.html";
+  if (page.has_parent_path()) std::filesystem::create_directories(page.parent_path());
   vox::write_html(watch.recording(), page);
-  std::cout << "Open " << page << " in a browser; the arrow keys step.\n";
+  std::cout << "Open " << page.string() << " in a browser; the arrow keys step.\n";
   return b.grad().defined() ? 1 : 0;
 }

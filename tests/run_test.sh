@@ -27,4 +27,11 @@ expect "$(cat "$folder/mine/3_engine.cpp")" solved  # and is left alone
 expect "$(run exercise 3 solution)" exercise_3_solution
 [[ "$(run exercise 3 wrong || true)" == *"expected 'solution' or nothing"* ]]
 grep -qx /my_exercises/ "$root/.gitignore"  # so that `git checkout` leaves it alone
+
+run handout "$folder/handout" >"$folder/printed"
+[[ -z "$(find "$folder/handout" -name 'solution.*' -o -name 'wrong_*')" ]]
+[[ "$(wc -l <"$folder/handout/docs/book/answers.md")" == 3 ]]
+[[ "$(cd "$folder/handout" && VOXGRAD_PRESET=none ./run exercise 3 solution 2>&1 || true)" == *"has no solutions"* ]]
+cmp "$folder/handout/docs/exercises/3_engine/stub.cpp" "$root/docs/exercises/3_engine/stub.cpp"
+[[ "$(run handout "$folder/handout" || true)" == *"exists"* ]]
 echo "run_test: ok"

@@ -31,7 +31,7 @@ using std::filesystem::path;
 struct Options : mri::Options {
   Options() {
     steps = 400;
-    out = "out_unet3d";
+    out = "out/unet3d";
   }
   std::string dtype = "f32";
   int64_t batch = Sampler::kBatchSize;

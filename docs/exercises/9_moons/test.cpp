@@ -5,6 +5,9 @@
 #include <voxgrad/ops/matmul.h>
 #include <voxgrad/ops/shaping.h>
 
+#include "docs/exercises/1_sigmoid/exercise.h"
+#include "docs/exercises/3_engine/exercise.h"
+#include "docs/exercises/6_adam/exercise.h"
 #include "docs/exercises/9_moons/exercise.h"
 #include "docs/exercises/steps.h"
 
@@ -46,6 +49,17 @@ std::vector<double> expected_losses(const Network& network, const Points& points
     losses.push_back(loss.item<double>());
   }
   return losses;
+}
+
+STEP("your exercises 1, 3 and 6 are solved") {
+  const Tensor x = vox::zeros({1}, {.dtype = vox::f64}).set_requires_grad();
+  exercise::backward(exercise::Sigmoid().apply({x}), vox::ones_like(x));
+  expect(x.grad().defined(),
+         "there is no gradient: solve exercise 3 first, in 3_engine.cpp beside this file");
+  expect(x.grad().item<double>() == 0.25, "the slope of the sigmoid at 0 is ", x.grad().item<double>(),
+         ": solve exercise 1 first, in 1_sigmoid.cpp beside this file");
+  exercise::Adam({x}, {.lr = 1}).step();
+  expect(x.item<double>() < 0, "Adam moves nothing: solve exercise 6 first, in 6_adam.cpp beside this file");
 }
 
 STEP("the network's output") {

@@ -4,13 +4,12 @@
 
 // A file with a kernel of exercise 12 or 13 defines, in namespace exercise,
 //
-//     constexpr int threads, blocks_x, blocks_y;                                          // blockIdx.z is
-//     the volume
-//     __global__ void conv_transpose3d(const T* input, const T* weight, float* output);   // T: float or half
+//     constexpr int threads, blocks_x, blocks_y;
+//     __global__ void conv_transpose3d(const T* input, const T* weight, float* output);
 //
-// with input of shape (volumes, in_channels, cells) and weight of shape (in_channels, rows). Another compiler
-// than nvcc gets an emulation of what such kernels use. The threads of a block are threads of the CPU there
-// (emulated.cpp).
+// where T is float or half, and blockIdx.z is the volume, with input of shape (volumes, in_channels, cells)
+// and weight of shape (in_channels, rows). Another compiler than nvcc gets an emulation of what such kernels
+// use. The threads of a block are threads of the CPU there (emulated.cpp).
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #include <mma.h>
