@@ -58,8 +58,10 @@ def _information():
     metadata = (f"Metadata-Version: 2.1\nName: voxgrad\nVersion: {version}\nRequires-Python: >=3.9\n"
                 "Summary: voxgrad's fast convolutions and transposed convolutions for PyTorch\nLicense: MIT\n")
     wheel = f"Wheel-Version: 1.0\nGenerator: voxgrad\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    entry = "[torch_dynamo_backends]\nvoxgrad = voxgrad.torch.backend:backend\n"  # where torch.compile finds it
     return f"voxgrad-{version}-{tag}", folder, {f"{folder}/METADATA": metadata.encode(),
                                                f"{folder}/WHEEL": wheel.encode(),
+                                               f"{folder}/entry_points.txt": entry.encode(),
                                                f"{folder}/LICENSE": (ROOT / "LICENSE").read_bytes()}
 
 

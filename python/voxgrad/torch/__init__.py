@@ -13,3 +13,10 @@ from .convert import _REPLACEMENTS, convert  # noqa: E402
 
 globals().update({layer.__name__: layer for layer in _REPLACEMENTS.values()})
 __all__ = [*(layer.__name__ for layer in _REPLACEMENTS.values()), "convert", "functional", "precision", "set_precision"]
+
+
+def __getattr__(name):
+    if name == "explain":  # later, because torch._dynamo takes as long to load as all of PyTorch
+        from .backend import explain
+        return explain
+    raise AttributeError(f"module 'voxgrad.torch' has no attribute {name!r}")

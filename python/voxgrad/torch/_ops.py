@@ -192,13 +192,15 @@ def _as_function(name, compute, save, gradients):
 
 def _as_library_op(name, schema, compute, empty, save, gradients):
     """A custom op, which torch.compile, torch.export and FakeTensors know; a plain function where none of these, nor
-    another mode of PyTorch, is at work."""
+    another mode of PyTorch, is at work. It has a gradient if `gradients` is given."""
     torch.library.define(name, schema, tags=torch.Tag.pt2_compliant_tag)
     torch.library.impl(name, ("cpu", "cuda"), compute)
     torch.library.register_fake(name, empty)
-    torch.library.register_autograd(name, gradients, setup_context=save)
     op = getattr(torch.ops.voxgrad, name.split("::")[1])
-    function = _as_function(name.replace("::", "_"), compute, save, gradients)
+    function = compute
+    if gradients:
+        torch.library.register_autograd(name, gradients, setup_context=save)
+        function = _as_function(name.replace("::", "_"), compute, save, gradients)
 
     def call(input, *others):
         is_plain = not torch.compiler.is_compiling() and (
