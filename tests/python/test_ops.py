@@ -30,6 +30,8 @@ CASES += [
     ("interpolate", [(2, 3, 4, 3)], (), {"size": (5, 7), "mode": "bilinear", "align_corners": True}),
     ("grid_sample", [(1, 2, 4, 5), (1, 3, 3, 2)], (), {"align_corners": False}),
     ("scaled_dot_product_attention", [(2, 2, 5, 4)] * 3, (), {}),
+    *(("pad", [(2, 3, 4, 5)], ((2, 1, 0, 3),), options) for options in (
+        {}, {"value": 1.5}, {"mode": "reflect"}, {"mode": "replicate"}, {"mode": "circular"})),
 ]
 
 # Where PyTorch has no second gradient, or not on every device.
@@ -88,6 +90,16 @@ def test_narrow_dtypes(name, dtype, device):
     assert results[0][0].dtype == results[0][1].dtype == dtype
     for got, expected in zip(*results):
         assert_close(got, expected, limit=4 * LIMITS[dtype])
+
+
+def test_cat(device):
+    def joined(cat):
+        return second_gradients(lambda *t: cat([*t, t[0]], dim=-2), tensors, (), {})
+
+    tensors = operands([(2, 3, 4), (2, 1, 4)], torch.float64, device)
+    assert all(torch.equal(g, e) for g, e in zip(joined(voxgrads("cat")), joined(torch.cat)))
+    mixed = [torch.ones(2, dtype=dtype, device=device) for dtype in (torch.bfloat16, torch.float32)]
+    assert voxgrads("cat")(mixed).dtype == torch.float32
 
 
 def test_grid_sample_twice(device):
@@ -200,6 +212,8 @@ def test_refusals():
     x = torch.randn(2, 3, 4)
     with pytest.raises(ValueError, match="interpolate: mode must be nearest or linear"):
         voxgrads("interpolate")(x, scale_factor=2, mode="area")
+    with pytest.raises(ValueError, match="cat: there must be at least one tensor"):
+        voxgrads("cat")([])
     with pytest.raises(ValueError, match="max_pool3d: input must have 5 dimensions"):
         voxgrads("max_pool3d")(x[0], 2)
     with pytest.raises(TypeError, match="relu: input must be a tensor"):

@@ -101,7 +101,7 @@ def _replace(module, notes):
     """Replaces what voxgrad computes in a graph, and in the graphs that it calls. `notes` gets of each op: its name, its
     layer, and why it is left, or None."""
     nodes = list(module.graph.nodes)
-    in_transform = any(str(getattr(n.target, "__module__", "")).startswith("torch._functorch") for n in nodes)
+    in_transform = any("_functorch" in str(getattr(n.target, "__module__", "")) for n in nodes)
     joined, regions = set(), {}
     with contextlib.ExitStack() as open_regions:
         for node in nodes:

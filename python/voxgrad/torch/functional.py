@@ -5,6 +5,7 @@ the result in the same pass, relu if it is 0. What voxgrad cannot do (a mode, a 
 accepted, but the result is a new tensor.
 """
 
+import functools
 import operator
 
 import torch
@@ -321,6 +322,18 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     window = None if size is None else _window("interpolate", axes, "size", size)
     return _in_3d(axes, input, lambda x: call("interpolate", x, window, scale_factor, "nearest" if mode == "nearest" else
                                               "trilinear", bool(align_corners)))
+
+
+def pad(input, pad, mode="constant", value=None):
+    return call("pad", _tensor("pad", input), list(pad), mode if mode != "constant" else 0 if value is None else value)
+
+
+def cat(tensors, dim=0):
+    """torch.cat"""
+    if not tensors:
+        raise ValueError("cat: there must be at least one tensor")
+    dtype = functools.reduce(torch.promote_types, [_tensor("cat", t).dtype for t in tensors])
+    return call("cat", [t.to(dtype) for t in tensors], dim)
 
 
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
