@@ -67,14 +67,18 @@ void max_pool3d_gradient(const Tensor& grad_y, const Tensor& indices, const Trip
       grad_y, indices, pool_geometry(grad_x, grad_y, kernel, stride, padding, dilation), grad_x);
 }
 
-/// `axes` has six numbers for each axis: the fields of InterpolateAxis.
-void interpolate(const Tensor& x, const std::vector<double>& axes, bool adjoint, Tensor y) {
-  InterpolateAxes a;
+using PerAxis = std::array<double, 3>;
+
+/// The other arguments are fields of InterpolateAxis.
+void interpolate(const Tensor& x, bool adjoint, const PerAxis& numerator, const PerAxis& denominator,
+                 const PerAxis& offset, const PerAxis& nearest, Tensor y) {
+  const Tensor &from = adjoint ? y : x, &to = adjoint ? x : y;
+  InterpolateAxes axes;
   for (size_t i = 0; i < 3; ++i) {
-    const double* n = axes.data() + 6 * i;
-    a[i] = {static_cast<int64_t>(n[0]), static_cast<int64_t>(n[1]), n[2], n[3], n[4], n[5] != 0};
+    const auto dim = static_cast<int64_t>(2 + i);
+    axes[i] = {from.size(dim), to.size(dim), numerator[i], denominator[i], offset[i], nearest[i] != 0};
   }
-  (adjoint ? interpolate_adjoint_kernel : interpolate_kernel).on(x.device())(x, a, y);
+  (adjoint ? interpolate_adjoint_kernel : interpolate_kernel).on(x.device())(x, axes, y);
 }
 
 using Kernel = std::function<void(const capi::Values&)>;

@@ -100,8 +100,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     return y
 
 
-def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
-                  eps=1e-5, *, negative_slope=1.0):
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
+                  momentum=0.1, eps=1e-5, *, negative_slope=1.0):
     if running_mean is not None or not use_input_stats:
         raise ValueError("it has running statistics")
     channels, cells = input.shape[1], math.prod(input.shape[2:])
@@ -167,9 +167,10 @@ def _save_axes(ctx, inputs, output):
     ctx.size, (_, _, ctx.axes, ctx.adjoint) = inputs[0].shape[2:], inputs
 
 
-_interpolate = _op(
+_interpolate = _op(  # `axes`: numerators, denominators, offsets and `nearest` of InterpolateAxis, for each axis
     "interpolate", "(Tensor x, SymInt[] size, float[] axes, bool adjoint) -> Tensor",
-    lambda result, x, size, axes, adjoint: _kernel("interpolate", x, tuple(axes), adjoint, result),
+    lambda result, x, size, axes, adjoint: _kernel(
+        "interpolate", x, adjoint, *(tuple(axes[i:i + 3]) for i in (0, 3, 6, 9)), result),
     lambda x, size, axes, adjoint: x.new_empty((*x.shape[:2], *size)),
     _save_axes, lambda ctx, grad: (_interpolate(grad, ctx.size, ctx.axes, not ctx.adjoint), None, None, None))
 
@@ -189,7 +190,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         raise ValueError("its sizes vary from call to call")  # they are numbers of the op
     axes = []
     for n, m, scale in zip(have, size, scales):  # make_axis() of ops/interpolate.cpp
-        offset = 0.0 if mode == "nearest" or align_corners else 0.5
-        ratio = (n - 1 if m > 1 else 0, m - 1 if m > 1 else 1) if align_corners else (n, m) if scale is None else (1, scale)
-        axes += [n, m, *((1, 1, 0.0, 1) if n == m else (*ratio, offset, mode == "nearest"))]
-    return _interpolate(input, size, [float(a) for a in axes], False)
+        if n == m:
+            axes.append((1, 1, 0, 1))
+        elif align_corners:
+            axes.append((n - 1 if m > 1 else 0, m - 1 if m > 1 else 1, 0, 0))
+        else:
+            axes.append((*((n, m) if scale is None else (1, scale)), *((0, 1) if mode == "nearest" else (0.5, 0))))
+    return _interpolate(input, size, [float(field) for fields in zip(*axes) for field in fields], False)

@@ -183,8 +183,9 @@ def _as_function(name, compute, save, gradients):
     """A differentiable function, as PyTorch 1.13 defines it. It costs the host a third of a custom op's time."""
 
     def forward(ctx, *inputs):
-        save(ctx, inputs, None)
-        return compute(*inputs)
+        output = compute(*inputs)
+        save(ctx, inputs, output)
+        return output
 
     namespace = {"forward": staticmethod(forward), "backward": staticmethod(gradients)}
     return type(name, (torch.autograd.Function,), namespace).apply
