@@ -76,8 +76,8 @@ def test_equals_eager(device):
     for name, buffer in other.named_buffers():  # running statistics
         assert torch.allclose(model.get_buffer(name), buffer, rtol=1e-10), name
     other.eval()
-    expected = other(x)
-    assert_close(compiled(model.eval())(x), expected, limit=1e-11)
+    x = x.to(memory_format=torch.channels_last_3d)
+    assert_close(compiled(model.eval())(x), other(x), limit=1e-11)
 
 
 def test_explain_names_what_is_taken_and_what_is_left():
@@ -88,11 +88,14 @@ def test_explain_names_what_is_taken_and_what_is_left():
                  ("instance_norm", "instance"), ("leaky_relu", "leaky"), ("max_pool3d", "pool"),
                  ("conv_transpose3d", "up"), ("group_norm", "group"), ("leaky_relu", "leaky"),
                  ("interpolate", "trilinear"), ("interpolate", "nearest")]
-    assert sorted(taken for taken in explanation.taken if taken[1] in dict(model.named_children())) == sorted(in_layers)
+    layers = dict(model.named_children())
+    assert sorted(taken for taken in explanation.taken if taken[1] in layers) == sorted(in_layers)
     assert len(explanation.taken) == 13
-    assert ("cat", "cat", "the compiler's") in explanation.left and explanation.graphs == 1 and not explanation.breaks
+    assert {"cat", "pad"} <= {op for op, _, _ in explanation.left} and explanation.graphs == 1 and not explanation.breaks
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert str(explanation).startswith("13 ops of ") and "conv3d (2)" in str(explanation)
+    assert "graphs: 1; voxgrad computes 13 ops of " in str(explanation) and "conv3d (2)" in str(explanation)
+    voxgrad.torch.convert(model, verbose=False)
+    assert len(voxgrad.torch.explain(model, torch.randn(2, 2, 5, 6, 8)).taken) == 13
 
 
 @pytest.mark.parametrize("function, why", [
@@ -163,7 +166,7 @@ def test_dynamic_sizes(device):
 
 def test_autocast_inside_and_outside(device):
     """Within twice the distance of PyTorch's own bf16 from f32, in the same dtypes."""
-    model = nn.Sequential(nn.Conv3d(2, 8, 3, padding=1), nn.InstanceNorm3d(8, affine=True), nn.LeakyReLU(),
+    model = nn.Sequential(nn.Conv3d(2, 8, 3, padding=1, bias=False), nn.InstanceNorm3d(8, affine=True), nn.LeakyReLU(),
                           nn.ConvTranspose3d(8, 2, 2, stride=2)).to(device)
     x = torch.randn(2, 2, 6, 6, 6, device=device)
 
@@ -185,6 +188,41 @@ def test_autocast_inside_and_outside(device):
     with torch.autocast(device.type, torch.bfloat16):
         y = compiled(model)(x)
         assert y.dtype == torch.bfloat16 and (y - exact[0]).norm() <= 2 * (model(x) - exact[0]).norm()
+
+
+def test_checkpoint_and_distributed(tmp_path):
+    """Graphs inside a graph, and graphs that DistributedDataParallel cuts."""
+    class Model(nn.Module):  # DistributedDataParallel does not let TorchDynamo see a bare Sequential
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Conv3d(1, 80, 3, bias=False), nn.InstanceNorm3d(80), nn.ReLU(),
+                                        nn.Conv3d(80, 80, 3), nn.Conv3d(80, 1, 1))  # the last two fill a bucket, 1 MB
+
+        def forward(self, x):
+            return self.layers(x)
+
+    model = Model().double()
+    x = torch.randn(2, 1, 7, 7, 7, dtype=torch.float64)
+    expected = results(model, x)
+
+    def checkpointed(x):
+        return torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
+
+    assert len(voxgrad.torch.explain(checkpointed, x).taken) == 5
+    function = compiled(checkpointed)
+    function.parameters = model.parameters
+    assert_same(results(function, x), expected, 1e-12)
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+        taken = voxgrad.torch.explain(parallel, x)
+        assert len(taken.taken) == 5 and taken.graphs > 1
+        torch.compile(parallel, backend="voxgrad", options={"rest": "aot_eager"})(x).sum().backward()
+        grads = [p.grad for p in model.parameters()]
+        assert_same(grads, torch.autograd.grad(model(x).sum(), list(model.parameters())), 1e-12)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_inference_saves_nothing():
@@ -222,13 +260,15 @@ def test_trains_like_pytorch(name, device):
     for key, a, b in zip(model.state_dict(), parameters, my_parameters):
         assert (a - b).abs().max() <= 1e-9 * max(1, a.abs().max().item()), key
     explanation = voxgrad.torch.explain(other, x)
-    assert {"conv3d"} <= {op for op, _ in explanation.taken} and not any(op == "conv3d" for op, _, _ in explanation.left)
+    assert any(op == "conv3d" for op, _ in explanation.taken)
+    assert not any(op == "conv3d" for op, _, _ in explanation.left)
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "reduce-overhead"}])
 def test_with_inductor(options, device):
     """By default inductor compiles the rest; where it cannot, PyTorch runs it, with a warning. CUDA graphs replay."""
-    model = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.BatchNorm3d(4), nn.ReLU(), nn.MaxPool3d(2)).to(device)
+    model = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1, bias=False), nn.BatchNorm3d(4), nn.ReLU(),
+                          nn.MaxPool3d(2)).to(device)
     other = copy.deepcopy(model)
     function = torch.compile(model, backend="voxgrad", **options)
     for seed in range(4):
@@ -236,6 +276,12 @@ def test_with_inductor(options, device):
         assert_same([t.clone() for t in results(function, x)], results(other, x), 1e-4)
     for name, buffer in other.named_buffers():
         assert torch.allclose(model.get_buffer(name), buffer, rtol=1e-4), name
+
+
+def test_options_are_checked():
+    for wrong in ({"options": {"fast": True}}, {"mode": "fastest"}):
+        with pytest.raises(Exception, match="fast"):
+            torch.compile(nn.Conv3d(1, 1, 1), backend="voxgrad", **wrong)(torch.ones(1, 1, 2, 2, 2))
 
 
 def test_runs_uncompiled_where_inductor_fails(monkeypatch):

@@ -47,6 +47,8 @@ def test_wheel(backend, tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "VOXGRAD_LIBRARY"}
     result = subprocess.run(
         [sys.executable, "-c", "import torch, voxgrad.torch as v; print(v.__file__); "
-                               "print(v.functional.conv1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2)).sum().item())"],
+                               "print(v.functional.conv1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2)).sum().item()); "
+                               "print(v._version < (2, 5) or 'voxgrad' in torch._dynamo.list_backends())"],
         env={**environment, "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True)
-    assert result.stdout.splitlines() == [str(tmp_path / "site" / "voxgrad" / "torch" / "__init__.py"), "4.0"], result
+    assert result.stdout.splitlines() == [str(tmp_path / "site" / "voxgrad" / "torch" / "__init__.py"), "4.0",
+                                          "True"], result

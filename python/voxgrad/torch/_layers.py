@@ -67,8 +67,8 @@ _norm = _op(
     _save_norm, _norm_gradients)
 
 _norm_gradient = _op(
-    "norm_gradient", "(Tensor grad, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd, SymInt[] geometry, "
-    "float slope) -> (Tensor, Tensor, Tensor)",
+    "norm_gradient", "(Tensor grad, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd, "
+    "SymInt[] geometry, float slope) -> (Tensor, Tensor, Tensor)",
     lambda results, grad, x, weight, bias, mean, rstd, geometry, slope: _kernel(
         "norm_gradient", grad, x, tuple(geometry), weight, bias, mean, rstd, slope, results[0],
         results[1] if weight is not None else None, results[2] if bias is not None else None),

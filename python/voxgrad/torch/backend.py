@@ -18,6 +18,7 @@ from collections import Counter
 import torch
 import torch.nn.functional as F
 from torch._dynamo.backends.registry import list_backends, lookup_backend, register_backend
+from torch._dynamo.exc import RestartAnalysis
 from torch._dynamo.utils import counters
 from torch.amp import autocast_mode
 
@@ -29,6 +30,7 @@ _FUNCTIONS = {torch.conv3d: functional.conv3d, torch.conv_transpose3d: functiona
               F.max_pool3d: _layers.max_pool3d, F.interpolate: _layers.interpolate}
 _RELUS = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
 _NO_OPS = ("getitem", "getattr", "_enter_autocast", "_exit_autocast")
+_COMPILERS = "voxgrad leaves this op to the compiler"
 _NAMES = {f: name for name, f in vars(F).items() if callable(f)}  # max_pool3d is called fn
 
 
@@ -60,7 +62,7 @@ def _why_unsupported(tensors):
 def _why_left(node):
     """Why the node stays PyTorch's, or None."""
     if node.target not in _FUNCTIONS:
-        return "the compiler's"
+        return _COMPILERS
     try:
         arguments = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"])
         why = _why_unsupported([t for t in torch.utils._pytree.tree_leaves(arguments) if isinstance(t, torch.Tensor)])
@@ -97,10 +99,12 @@ def _join(norm):
     return follower
 
 
-def _replace(module, notes):
-    """Replaces what voxgrad computes in a graph, and in the graphs that it calls. `notes` gets of each op: its name, its
+def _replace(module, notes, example_inputs=()):
+    """Replaces what voxgrad computes in a graph, and in the graphs that it calls. `notes` gets the name of each op, its
     layer, and why it is left, or None."""
     nodes = list(module.graph.nodes)
+    for node, value in zip(nodes, example_inputs):  # a graph that DistributedDataParallel cut has no values there
+        node.meta.setdefault("example_value", value)
     in_transform = any("_functorch" in str(getattr(n.target, "__module__", "")) for n in nodes)
     joined, regions = set(), {}
     with contextlib.ExitStack() as open_regions:
@@ -131,22 +135,25 @@ def _replace(module, notes):
 def backend(graph, example_inputs, *, mode=None, options=None, **_):
     """The backend "voxgrad" of torch.compile. `mode` and `options` are inductor's. The further option "rest" names the
     backend that compiles the graph after the replacement, for example "aot_eager", or "cudagraphs" where there is no
-    Triton. Convolutions have the precision of the first call."""
+    Triton. Convolutions keep the precision of the call that compiles."""
+    from torch._inductor import list_mode_options, list_options
     options = dict(options or {})
     rest = options.pop("rest", None)
-    _replace(graph, [])
+    unknown = options.keys() - set(list_options())
+    if unknown:
+        raise ValueError(f"torch.compile: neither voxgrad nor inductor has the options {', '.join(sorted(unknown))}")
+    patches = {**list_mode_options(mode or "default"), **options}
+    _replace(graph, [], example_inputs)
     if rest not in (None, "inductor"):
         return lookup_backend(rest)(graph, example_inputs)
-    from torch._inductor import list_mode_options
     spare = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))  # inductor may change what it compiles
     try:
-        return lookup_backend("inductor")(graph, example_inputs, config_patches={
-            **list_mode_options(mode or "default"), **options})
+        return lookup_backend("inductor")(graph, example_inputs, config_patches=patches)
     except Exception as error:
-        if rest:
+        if rest or isinstance(error, RestartAnalysis):  # which asks TorchDynamo for another graph
             raise
-        warnings.warn(f"voxgrad: inductor cannot compile this graph ({str(error).splitlines()[0]}); what stays PyTorch's "
-                      "runs uncompiled")
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(f"voxgrad: inductor cannot compile this graph ({why}); what stays PyTorch's runs uncompiled")
         return lookup_backend("aot_eager")(spare, example_inputs)
 
 
@@ -175,29 +182,33 @@ class Explanation:
 
     def __str__(self):
         taken, left = Counter(op for op, _ in self.taken), Counter((op, why) for op, _, why in self.left)
-        lines = [f"{len(self.taken)} ops of {len(self.taken) + len(self.left)} are voxgrad's; graphs: {self.graphs}"]
+        lines = [f"graphs: {self.graphs}; voxgrad computes {len(self.taken)} ops of {len(self.taken) + len(self.left)}:"]
         lines += [f"  {op} ({count})" for op, count in taken.items()]
-        lines += ["PyTorch's:"] if left else []
-        lines += [f"  {op} ({count})" + ("" if why == "the compiler's" else f": {why}") for (op, why), count in left.items()]
-        return "\n".join(lines + [f"graph break: {why}" for why in self.breaks])
+        lines += ["the compiler has:"] if left else []
+        for (op, why), count in left.items():
+            lines.append(f"  {op} ({count})" + (f": {why}" if why != _COMPILERS else ""))
+        return "\n".join(lines + [f"graph break: {why.splitlines()[0]}" for why in self.breaks])
 
 
 def explain(model, *args, **kwargs):
-    """Runs the model once, and says which of its ops torch.compile(model, backend="voxgrad") gives to voxgrad, and why
-    the others stay. Buffers keep their values. Returns an Explanation."""
+    """Runs the model once, and says which of its ops torch.compile(model, backend="voxgrad") gives to voxgrad, and
+    why the others stay. Buffers keep their values. Like torch._dynamo.explain, it discards what was compiled before.
+    Returns an Explanation."""
     notes, graphs = [], []
 
     def record(graph, example_inputs):
-        _replace(graph, notes)
+        _replace(graph, notes, example_inputs)
         graphs.append(graph)
         return graph.forward
 
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     values, breaks = [b.clone() for b in buffers], Counter(counters["graph_break"])
+    torch.compiler.reset()
     try:
         torch.compile(model, backend=record)(*args, **kwargs)
     finally:
         with torch.no_grad():
             for buffer, value in zip(buffers, values):
                 buffer.copy_(value)
+        torch.compiler.reset()
     return Explanation(notes, len(graphs), list(Counter(counters["graph_break"]) - breaks))
