@@ -103,14 +103,25 @@ const std::map<std::string, Kernel> kernels = {{"norm", by_values(norm)},
 
 extern "C" {
 
-/// Runs a kernel of the table, in `stream` of the CUDA device number `device`; on the CPU if that is -1.
-VoxgradStatus voxgrad_kernel(const char* name, const VoxgradArgument* arguments, int64_t count, int device,
-                             void* stream) {
+/// Runs a kernel of the table, in `stream` of the CUDA device number `device`; on the CPU if that is -1. A
+/// voxgrad_result among the arguments is an operand, by its place in `addresses`. `operands` has for each:
+/// its vox::DType, its rank and its sizes.
+VoxgradStatus voxgrad_kernel(const char* name, const VoxgradArgument* arguments, int64_t count,
+                             const int64_t* operands, void* const* addresses, int64_t operands_count,
+                             int device, void* stream) {
   return guarded([&] {
+    const Device on = device < 0 ? Device::cpu() : Device::cuda(device);
     std::optional<cuda::StreamGuard> guard;
-    if (device >= 0) guard.emplace(cuda::Stream::borrow(stream, Device::cuda(device)));
+    if (on.is_cuda()) guard.emplace(cuda::Stream::borrow(stream, on));
+    std::vector<Tensor> tensors;
+    for (int64_t i = 0; i < operands_count; ++i) {
+      const auto dtype = static_cast<DType>(operands[0]);
+      const Shape shape(operands + 2, operands + 2 + operands[1]);
+      operands += 2 + shape.rank();
+      tensors.push_back(detail::from_blob(addresses[i], dtype, shape, contiguous_strides(shape), on, {}));
+    }
     capi::Values values;
-    for (int64_t i = 0; i < count; ++i) values.push_back(capi::value_of(arguments[i]));
+    for (int64_t i = 0; i < count; ++i) values.push_back(capi::value_of(arguments[i], tensors));
     kernels.at(name)(values);
   });
 }

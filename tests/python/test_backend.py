@@ -295,8 +295,7 @@ def test_runs_uncompiled_where_inductor_fails(monkeypatch):
 
 
 def test_pytorchs_checks_of_the_ops(device):
-    x = torch.randn(2, 4, 4, 4, 4, device=device, requires_grad=True)
-    weight = torch.randn(4, device=device, requires_grad=True)
+    x, weight = torch.randn(2, 4, 4, 4, 4, device=device), torch.randn(4, device=device)
     ops = torch.ops.voxgrad
     torch.library.opcheck(ops.norm, (x, weight, None, (2, 4, 64, 4, 64), 1e-5, 0.1))
     torch.library.opcheck(ops.max_pool3d, (x, (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1), False))

@@ -21,7 +21,7 @@ _DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", t
 
 
 def _dense(tensor):
-    return tensor.resolve_neg().contiguous()
+    return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()
 
 
 def _described(function, argument, tensor, shape=None):
@@ -193,15 +193,13 @@ def _as_function(name, compute, save, gradients):
 
 def _as_library_op(name, schema, compute, empty, save, gradients):
     """A custom op, which torch.compile, torch.export and FakeTensors know; a plain function where none of these, nor
-    another mode of PyTorch, is at work. It has a gradient if `gradients` is given."""
+    another mode of PyTorch, is at work."""
     torch.library.define(name, schema, tags=torch.Tag.pt2_compliant_tag)
     torch.library.impl(name, ("cpu", "cuda"), compute)
     torch.library.register_fake(name, empty)
+    torch.library.register_autograd(name, gradients, setup_context=save)
     op = getattr(torch.ops.voxgrad, name.split("::")[1])
-    function = compute
-    if gradients:
-        torch.library.register_autograd(name, gradients, setup_context=save)
-        function = _as_function(name.replace("::", "_"), compute, save, gradients)
+    function = _as_function(name.replace("::", "_"), compute, save, gradients)
 
     def call(input, *others):
         is_plain = not torch.compiler.is_compiling() and (
