@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch's networks, plain and after voxgrad.torch.convert: converted.py [network]... on a GPU.
+"""Training steps of PyTorch's networks, plain, after voxgrad.torch.convert and compiled: converted.py [network]... on a GPU.
 
-PyTorch runs eagerly with TF32 and cuDNN's autotuning, contiguous and channels last; autocast to bf16, or f32. Memory is
-the peak of PyTorch's allocator, and what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the package's library."""
+PyTorch runs with TF32 and cuDNN's autotuning, contiguous and channels last; autocast to bf16, or f32. "inductor" and
+"backend voxgrad" are torch.compile, with "graphs" in the mode reduce-overhead. Memory is the peak of PyTorch's allocator,
+and what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the package's library."""
 
 import sys
 import time
@@ -12,10 +13,12 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
-import voxgrad.torch  # noqa: E402
+import voxgrad.torch.backend  # noqa: E402
 from models import NETWORKS  # noqa: E402
 
 CONVOLUTIONS = [torch.nn.Conv3d, torch.nn.ConvTranspose3d]
+WAYS = ("contiguous", "channels last", "converted convolutions", "converted", "inductor, channels last",
+        "inductor, channels last, graphs", "backend voxgrad", "backend voxgrad, graphs")
 
 
 def step_of(network, how, autocast):
@@ -23,16 +26,21 @@ def step_of(network, how, autocast):
     torch.manual_seed(0)
     model = network.build().cuda()
     x, target = network.data("cuda")
-    if how == "channels last":
+    if "channels last" in how:
         model, x = (t.to(memory_format=torch.channels_last_3d) for t in (model, x))
     if how.startswith("converted"):
         voxgrad.torch.convert(model, verbose=False, **({} if how == "converted" else {"layers": CONVOLUTIONS}))
+    run = model
+    if how.startswith(("inductor", "backend")):
+        torch.compiler.reset()
+        run = torch.compile(model, backend="inductor" if how.startswith("inductor") else "voxgrad",
+                            mode="reduce-overhead" if "graphs" in how else "default")
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
     def step():
         optimizer.zero_grad()
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            y = model(x)
+            y = run(x)
         network.loss(y.float(), target).backward()
         optimizer.step()
     return step
@@ -62,7 +70,7 @@ def main():
         if sys.argv[1:] and network.name not in sys.argv[1:]:
             continue
         for autocast in (True, False):
-            for how in ("contiguous", "channels last", "converted convolutions", "converted"):
+            for how in WAYS:
                 ms, theirs, ours = measure(network, how, autocast)
                 torch.cuda.empty_cache(), voxgrad.empty_cache()
                 print(f"{network.name}, {'bf16 autocast' if autocast else 'f32, TF32'}, {how}: {ms:.2f} ms, "
