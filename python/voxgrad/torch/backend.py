@@ -182,7 +182,8 @@ class Explanation:
 
     def __str__(self):
         taken, left = Counter(op for op, _ in self.taken), Counter((op, why) for op, _, why in self.left)
-        lines = [f"graphs: {self.graphs}; voxgrad computes {len(self.taken)} ops of {len(self.taken) + len(self.left)}:"]
+        ops = len(self.taken) + len(self.left)
+        lines = [f"graphs: {self.graphs}; voxgrad computes {len(self.taken)} ops of {ops}:"]
         lines += [f"  {op} ({count})" for op, count in taken.items()]
         lines += ["the compiler has:"] if left else []
         for (op, why), count in left.items():
