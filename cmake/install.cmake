@@ -11,7 +11,7 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
       PATTERN "cpu" EXCLUDE
       REGEX "ops/(broadcast|conv3d_kernel|conv3d_lattice|conv3d_recorded|difference|dispatch|elementwise_formulas|in_f32)\\.h$" EXCLUDE
       REGEX "image/voxels\\.h$" EXCLUDE
-      REGEX "ops/(grid_sample_tap|interpolate_axis|kernels|layer_kernels|layout|loss_operands|pool3d_window|reduce_ops|reduce_plan|unary)\\.h$" EXCLUDE
+      REGEX "ops/(grid_sample_tap|interpolate_axis|kernels|layer_kernels|layout|loss_operands|pool3d_axis|pool3d_window|reduce_ops|reduce_plan|unary)\\.h$" EXCLUDE
       REGEX "watch/node_sources\\.h$" EXCLUDE
       REGEX "dist/(control|engine|server|socket)\\.h$" EXCLUDE)
   endif()

@@ -55,25 +55,9 @@ MPI_Op op_of(DType dtype, Reduce reduce) {
 }
 
 MPI_Datatype type_of(DType dtype) {
-  switch (dtype) {
-    case f32:
-      return MPI_FLOAT;
-    case f64:
-      return MPI_DOUBLE;
-    case i64:
-      return MPI_INT64_T;
-    case u8:
-    case boolean:
-      return MPI_UINT8_T;
-    case bf16:
-    case f16:
-    case i16:
-    case u16:
-      return MPI_UINT16_T;
-    case i32:
-      return MPI_INT32_T;
-  }
-  return MPI_DATATYPE_NULL;
+  const MPI_Datatype types[] = {MPI_FLOAT,    MPI_DOUBLE,   MPI_INT64_T,  MPI_UINT8_T,  MPI_UINT8_T,
+                                MPI_UINT16_T, MPI_UINT16_T, MPI_UINT16_T, MPI_UINT16_T, MPI_INT32_T};
+  return types[static_cast<int>(dtype)];
 }
 
 }  // namespace

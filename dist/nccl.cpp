@@ -98,26 +98,10 @@ void connect(int index) {
 }
 
 ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case f32:
-      return ncclFloat32;
-    case f64:
-      return ncclFloat64;
-    case i64:
-      return ncclInt64;
-    case u8:
-    case boolean:
-      return ncclUint8;
-    case bf16:
-      return ncclBfloat16;
-    case f16:
-    case i16:  // only moved, as u16
-    case u16:
-      return ncclFloat16;
-    case i32:
-      return ncclInt32;
-  }
-  return ncclNumTypes;
+  // i16 and u16 are only moved, so any type of 16 bits serves.
+  constexpr ncclDataType_t types[] = {ncclFloat32,  ncclFloat64, ncclInt64,   ncclUint8,   ncclUint8,
+                                      ncclBfloat16, ncclFloat16, ncclFloat16, ncclFloat16, ncclInt32};
+  return types[static_cast<int>(dtype)];
 }
 
 }  // namespace

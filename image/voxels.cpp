@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace vox::detail {
 
@@ -139,30 +140,17 @@ void ImageOutput::commit() {
 
 namespace {
 
-template <class F>
-decltype(auto) visit_stored(Stored type, F&& f) {
-  switch (type) {
-    case Stored::i8:
-      return f(int8_t{});
-    case Stored::u8:
-      return f(uint8_t{});
-    case Stored::i16:
-      return f(int16_t{});
-    case Stored::u16:
-      return f(uint16_t{});
-    case Stored::i32:
-      return f(int32_t{});
-    case Stored::u32:
-      return f(uint32_t{});
-    case Stored::i64:
-      return f(int64_t{});
-    case Stored::u64:
-      return f(uint64_t{});
-    case Stored::f32:
-      return f(float{});
-    default:
-      return f(double{});
+/// In the order of Stored.
+using StoredTypes =
+    std::tuple<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t, float, double>;
+
+/// Calls f(T{}) with the C++ type of a stored one.
+template <size_t i = 0, class F>
+Tensor visit_stored(Stored type, const F& f) {
+  if constexpr (i + 1 < std::tuple_size_v<StoredTypes>) {
+    if (type != Stored{i}) return visit_stored<i + 1>(type, f);
   }
+  return f(std::tuple_element_t<i, StoredTypes>{});
 }
 
 /// The dtype that holds all values of a stored type.
@@ -224,25 +212,12 @@ Tensor read_voxels(ImageInput& in, const std::vector<int64_t>& sizes, const Voxe
 }
 
 Stored stored_as(DType dtype) {
-  switch (dtype) {
-    case vox::f32:
-      return Stored::f32;
-    case vox::f64:
-      return Stored::f64;
-    case vox::i64:
-      return Stored::i64;
-    case vox::i32:
-      return Stored::i32;
-    case vox::i16:
-      return Stored::i16;
-    case vox::u16:
-      return Stored::u16;
-    case vox::u8:
-    case vox::boolean:
-      return Stored::u8;
-    default:
-      throw DTypeError(str("write_image: files have no 16-bit floating dtype, got ", dtype, "; use to(f32)"));
-  }
+  check<DTypeError>(!is_16_bit(dtype), "write_image: files have no 16-bit floating dtype, got ", dtype,
+                    "; use to(f32)");
+  constexpr Stored nothing{};
+  constexpr Stored types[] = {Stored::f32, Stored::f64, Stored::i64, Stored::u8,  Stored::u8,
+                              nothing,     nothing,     Stored::i16, Stored::u16, Stored::i32};  // by DType
+  return types[static_cast<int>(dtype)];
 }
 
 void write_voxels(ImageOutput& out, const Tensor& data) {

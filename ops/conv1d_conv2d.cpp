@@ -11,19 +11,6 @@ namespace {
 
 using detail::lift;
 
-/// Checks the ranks for a convolution over `axes` dimensions, and runs `op` on tensors with added axes.
-template <class Op>
-Tensor lowered(const char* function, int64_t axes, const Tensor& input, const Tensor& weight, Op op) {
-  detail::check_defined(function, "input", input);
-  detail::check_defined(function, "weight", weight);
-  check<ShapeError>(input.rank() == axes + 2 || input.rank() == axes + 1, function, ": input must have ",
-                    axes + 2, " dimensions, or ", axes + 1, " without a batch, got shape ", input.shape());
-  check<ShapeError>(weight.rank() == axes + 2, function, ": weight must have ", axes + 2,
-                    " dimensions, got shape ", weight.shape());
-  const Tensor w = detail::with_added_axes(detail::autocast_operand(weight), axes);
-  return detail::without_added_axes(op(detail::with_added_axes(input, axes), w), axes);
-}
-
 template <class Options>
 Conv3dOptions lifted(const Options& o) {
   return {.stride = lift(o.stride, 1),
@@ -43,32 +30,42 @@ ConvTranspose3dOptions lifted(const Options& o) {
           .output_size = lift(o.output_size, 1)};
 }
 
+/// Checks the ranks for a convolution over `axes` dimensions, and runs `op`, conv3d or conv_transpose3d, on
+/// tensors with added axes.
+template <class Options3d, class Options>
+Tensor lowered(const char* function, int64_t axes,
+               Tensor (*op)(const detail::Caller&, const Tensor&, const Tensor&, const Tensor&,
+                            const Options3d&),
+               const Tensor& input, const Tensor& weight, const Tensor& bias, const Options& options) {
+  detail::check_defined(function, "input", input);
+  detail::check_defined(function, "weight", weight);
+  check<ShapeError>(input.rank() == axes + 2 || input.rank() == axes + 1, function, ": input must have ",
+                    axes + 2, " dimensions, or ", axes + 1, " without a batch, got shape ", input.shape());
+  check<ShapeError>(weight.rank() == axes + 2, function, ": weight must have ", axes + 2,
+                    " dimensions, got shape ", weight.shape());
+  const Tensor x = detail::with_added_axes(input, axes),
+               w = detail::with_added_axes(detail::autocast_operand(weight), axes);
+  return detail::without_added_axes(op({function, axes}, x, w, bias, lifted(options)), axes);
+}
+
 }  // namespace
 
 Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv1dOptions& o) {
-  return lowered("conv1d", 1, input, weight, [&](const Tensor& x, const Tensor& w) {
-    return detail::conv3d({"conv1d", 1}, x, w, bias, lifted(o));
-  });
+  return lowered("conv1d", 1, detail::conv3d, input, weight, bias, o);
 }
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dOptions& o) {
-  return lowered("conv2d", 2, input, weight, [&](const Tensor& x, const Tensor& w) {
-    return detail::conv3d({"conv2d", 2}, x, w, bias, lifted(o));
-  });
+  return lowered("conv2d", 2, detail::conv3d, input, weight, bias, o);
 }
 
 Tensor conv_transpose1d(const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose1dOptions& o) {
-  return lowered("conv_transpose1d", 1, input, weight, [&](const Tensor& x, const Tensor& w) {
-    return detail::conv_transpose3d({"conv_transpose1d", 1}, x, w, bias, lifted(o));
-  });
+  return lowered("conv_transpose1d", 1, detail::conv_transpose3d, input, weight, bias, o);
 }
 
 Tensor conv_transpose2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose2dOptions& o) {
-  return lowered("conv_transpose2d", 2, input, weight, [&](const Tensor& x, const Tensor& w) {
-    return detail::conv_transpose3d({"conv_transpose2d", 2}, x, w, bias, lifted(o));
-  });
+  return lowered("conv_transpose2d", 2, detail::conv_transpose3d, input, weight, bias, o);
 }
 
 namespace detail {

@@ -20,9 +20,7 @@
 
 namespace vox {
 
-namespace {
-
-Tensor reduced(const Tensor& loss, Reduction reduction) {
+Tensor detail::reduced(const Tensor& loss, Reduction reduction) {
   switch (reduction) {
     case Reduction::none:
       return loss;
@@ -33,6 +31,10 @@ Tensor reduced(const Tensor& loss, Reduction reduction) {
   }
   throw ValueError("loss: corrupt value of Reduction");
 }
+
+namespace {
+
+using detail::reduced;
 
 // ---- Cross entropy of classes -----------------------------------------------------------------------------
 

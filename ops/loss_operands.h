@@ -1,8 +1,8 @@
 #pragma once
 
-#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/mse_loss.h>
 
-// What all losses ask about their operands; defined in mse_loss.cpp.
+// What losses share. It is defined in mse_loss.cpp, except reduced(), in loss.cpp.
 
 namespace vox::detail {
 
@@ -17,5 +17,7 @@ void check_loss_pair(const char* function, const char* a_name, const Tensor& a, 
 
 /// input - target in opmath(dtype), checked.
 Tensor loss_difference(const char* function, const Tensor& input, const Tensor& target);
+/// The losses of elements, their mean or their sum.
+Tensor reduced(const Tensor& loss, Reduction reduction);
 
 }  // namespace vox::detail

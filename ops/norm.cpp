@@ -245,6 +245,16 @@ class RunningUpdate {
   bool in_place_ = false;
 };
 
+/// The norm by the statistics of x, which also update the running ones.
+Tensor updating(const Norm& norm, const Tensor& running_mean, const Tensor& running_var, double momentum,
+                int64_t copies) {
+  if (norm.x.numel() == 0) return norm.by_own_statistics();
+  RunningUpdate running(norm, running_mean, running_var, momentum, copies);
+  const Tensor y = norm.by_own_statistics(running.statistics);
+  running.settle();
+  return y;
+}
+
 }  // namespace
 
 // ---- The calls --------------------------------------------------------------------------------------------
@@ -261,11 +271,7 @@ Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& r
   const Norm norm{function, x, weight, bias, {n, c, cells, c, cells}, o.eps, o.activation};
   if (!o.training) return norm.by(running_mean, running_var);
   check_several(function, n * cells, x, "in each channel", "; use the running statistics instead");
-  if (x.numel() == 0) return norm.by_own_statistics();
-  RunningUpdate running(norm, running_mean, running_var, o.momentum, 1);
-  const Tensor y = norm.by_own_statistics(running.statistics);
-  running.settle();
-  return y;
+  return updating(norm, running_mean, running_var, o.momentum, 1);
 }
 
 Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor& running_mean,
@@ -282,11 +288,7 @@ Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor
       {{"weight", weight}, {"bias", bias}, {"running_mean", running_mean}, {"running_var", running_var}});
   check_several(function, cells, x, "along the spatial axes", "");
   const Norm norm{function, x, weight, bias, {1, n * c, cells, c, cells}, o.eps, o.activation};
-  if (x.numel() == 0) return norm.by_own_statistics();
-  RunningUpdate running(norm, running_mean, running_var, o.momentum, n);
-  const Tensor y = norm.by_own_statistics(running.statistics);
-  running.settle();
-  return y;
+  return updating(norm, running_mean, running_var, o.momentum, n);
 }
 
 Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_groups, const Tensor& weight,

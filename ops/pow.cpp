@@ -17,8 +17,6 @@ using namespace autograd;
 
 namespace {
 
-Tensor both(const Tensor& p, const Tensor& q) { return where(p, q, full_like(q, false)); }
-
 double smallest_normal(DType dtype) {
   return dtype == f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
 }
@@ -52,15 +50,15 @@ struct PowNode final : PairNode {
   }
   static Tensor base_gradient(const Tensor& g, const Tensor& x, const Tensor& exponent) {
     const DType wide = opmath(g.dtype());
-    const Tensor a = x.to(wide), b = exponent.to(wide), one = full({}, 1, a.options());
+    const Tensor a = x.to(wide), b = exponent.to(wide);
     const Tensor normal = ge(abs(a.detach()), smallest_normal(wide));
-    const Tensor base = where(ne(b, 0), a, where(normal, a, one));
+    const Tensor base = where(ne(b, 0), a, where(normal, a, 1));
     return sum_to(g.to(wide) * (b * pow(base, b - 1)), a.shape()).to(g.dtype());
   }
   static Tensor exponent_gradient(const Tensor& g, const Tensor& x, const Tensor& exponent, const Tensor& y) {
     const DType wide = opmath(g.dtype());
-    const Tensor a = x.to(wide), b = exponent.to(wide), one = full({}, 1, a.options());
-    const Tensor base = where(both(eq(a, 0), ge(b, 0)), one, a);
+    const Tensor a = x.to(wide), b = exponent.to(wide);
+    const Tensor base = where(logical_and(eq(a, 0), ge(b, 0)), 1, a);
     return sum_to(g.to(wide) * (y.to(wide) * log(base)), b.shape()).to(g.dtype());
   }
 };

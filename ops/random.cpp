@@ -12,25 +12,15 @@ namespace {
 
 /// Whether the dtype holds every whole number from `first` to `last`.
 bool holds_all(DType dtype, int64_t first, int64_t last) {
-  const auto within = [&](int64_t lowest, int64_t highest) { return lowest <= first && last <= highest; };
-  switch (dtype) {
-    case f32:
-      return within(-(int64_t{1} << 24), int64_t{1} << 24);
-    case f64:
-      return within(-(int64_t{1} << 53), int64_t{1} << 53);
-    case i64:
-      return true;
-    case u8:
-      return within(0, 255);
-    case boolean:
-      return within(0, 1);
-    case bf16:
-      return within(-256, 256);
-    case f16:
-      return within(-2048, 2048);
-    default:
-      throw DTypeError(str("randint: no op computes in dtype ", dtype, "; convert an i64 with to(dtype)"));
-  }
+  check<DTypeError>(!is_only_stored(dtype), "randint: no op computes in dtype ", dtype,
+                    "; convert an i64 with to(dtype)");
+  return visit_dtype(dtype, [&]<class T>(T) {
+    using Limits = std::numeric_limits<T>;
+    if constexpr (is_floating_v<T>)
+      return -(int64_t{1} << Limits::digits) <= first && last <= int64_t{1} << Limits::digits;
+    else
+      return int64_t{Limits::min()} <= first && last <= int64_t{Limits::max()};
+  });
 }
 
 }  // namespace

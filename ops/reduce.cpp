@@ -223,8 +223,7 @@ VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, do
 /// The square root, with gradient 0 at 0.
 Tensor sqrt_of_sum(const Tensor& squares) {
   const Tensor is_zero = eq(squares, 0);
-  const auto number = [&](double value) { return full({}, value, squares.options()); };
-  return where(is_zero, number(0), sqrt(where(is_zero, number(1), squares)));
+  return where(is_zero, 0, sqrt(where(is_zero, 1, squares)));
 }
 
 /// The gradient of y = sqrt(sum x^2) is g * x / y, or 0 where y is 0.
@@ -238,8 +237,7 @@ struct NormNode final : detail::DifferenceNode {
       y = norm(x.to(wide), 2, reduced_dims(keepdim_shape_), true);
     y = y.reshape(keepdim_shape_);
     const Tensor nothing = eq(y, 0);
-    const auto number = [&](double value) { return full({}, value, y.options()); };
-    return where(nothing, number(0), DifferenceNode::scale(g) / where(nothing, number(1), y));
+    return where(nothing, 0, DifferenceNode::scale(g) / where(nothing, 1, y));
   }
   autograd::SavedTensor saved_y_{this}, saved_exact_{this};
 };
@@ -269,7 +267,7 @@ struct LogSumExpNode final : autograd::Node {
     const Tensor y =
         exact.defined() ? logsumexp(x.to(wide), reduced_dims(keepdim_shape_), true) : kept(saved_y_.get());
     const Tensor nothing = eq(y, -std::numeric_limits<double>::infinity());
-    const Tensor exponent = x.to(wide) - where(nothing, full({}, 0, y.options()), y);
+    const Tensor exponent = x.to(wide) - where(nothing, 0, y);
     return {(kept(*g[0]) * exp(exponent)).to(x.dtype())};
   }
   Shape keepdim_shape_;

@@ -11,6 +11,8 @@ namespace vox {
 
 namespace {
 
+using detail::reduced;
+
 /// `target` for each class of `input`, with its shape and the dtype that the loss is computed in.
 Tensor target_of(const char* function, const Tensor& input, const Tensor& target) {
   detail::check_floating(function, "input", input);
@@ -36,11 +38,6 @@ Tensor without_background(const char* function, const Tensor& t, bool include_ba
   check<ShapeError>(include_background || t.size(1) > 1, function,
                     ": include_background = false needs at least 2 channels, got shape ", t.shape());
   return include_background ? t : t.slice(1, 1, t.size(1));
-}
-
-Tensor reduced(const Tensor& loss, Reduction reduction) {
-  if (reduction == Reduction::none) return loss;
-  return reduction == Reduction::sum ? sum(loss) : mean(loss);
 }
 
 /// 1 / volume^2 for each class along the last dimension; for an absent class the largest of the others.

@@ -1,27 +1,21 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/cuda/runtime/error.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace vox::cuda {
 
 namespace {
 
 /// Errors after which every CUDA call of this process returns the same error.
 bool is_sticky(cudaError_t code) {
-  switch (code) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-      return true;
-    default:
-      return false;
-  }
+  constexpr cudaError_t sticky[] = {
+      cudaErrorIllegalAddress,     cudaErrorLaunchTimeout,     cudaErrorHardwareStackError,
+      cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace,
+      cudaErrorInvalidPc,          cudaErrorLaunchFailure,     cudaErrorAssert,
+      cudaErrorECCUncorrectable};
+  return std::find(std::begin(sticky), std::end(sticky), code) != std::end(sticky);
 }
 
 std::string version(int number) { return str(number / 1000, '.', number % 1000 / 10); }

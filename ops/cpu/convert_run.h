@@ -18,6 +18,8 @@ void convert_run(const From* from, To* to, int64_t n) {
     half.here().widen(reinterpret_cast<const uint16_t*>(from), to, n);
   else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float16>)
     half.here().narrow(from, reinterpret_cast<uint16_t*>(to), n);
+  else if constexpr (std::is_same_v<From, To>)
+    std::copy_n(from, n, to);
   else
     std::transform(from, from + n, to, [](From x) { return detail::convert<To>(x); });
 }

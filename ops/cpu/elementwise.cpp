@@ -1,3 +1,4 @@
+#include <voxgrad/ops/cpu/convert_run.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/elementwise.h>
 #include <voxgrad/ops/cpu/walk.h>
@@ -32,7 +33,7 @@ template <class S>
 const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
   if (is_number) return r.pointer<float>(k);
   const S* from = r.pointer<S>(k) + first * r.step[k];
-  std::copy_n(from, r.step[k] == 0 ? 1 : n, buffer);
+  convert_run(from, buffer, r.step[k] == 0 ? 1 : n);
   return buffer;
 }
 
@@ -40,11 +41,6 @@ const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t 
 template <class F>
 void for_parts(int64_t n, F f) {
   for (int64_t first = 0; first < n; first += buffer_elements) f(first, std::min(buffer_elements, n - first));
-}
-
-template <class S>
-void round_into(const Buffer& buffer, int64_t n, S* to) {
-  std::transform(buffer, buffer + n, to, [](float x) { return S(x); });
 }
 
 /// Calls f(S{}) with the 16-bit type of the dtype.
@@ -67,7 +63,7 @@ void unary_16_bit(simd::UnaryRun<float> kernel, const Tensor& x, const Tensor& y
           for_parts(r.n, [&](int64_t first, int64_t n) {
             Buffer in, out;
             kernel(floats<S>(r, 1, false, first, n, in), out, n, p, q, false);
-            round_into(out, n, r.pointer<S>(0) + first);
+            convert_run(out, r.pointer<S>(0) + first, n);
           });
         },
         y, x);
@@ -84,7 +80,7 @@ void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor&
             Buffer left, right, out;
             kernel(floats<S>(r, 1, a_number, first, n, left), r.step[1],
                    floats<S>(r, 2, b_number, first, n, right), r.step[2], out, n, p, q, false);
-            round_into(out, n, r.pointer<S>(0) + first);
+            convert_run(out, r.pointer<S>(0) + first, n);
           });
         },
         y, a, b);

@@ -61,14 +61,8 @@ void set_isa(Isa isa) {
 }
 
 const char* to_string(Isa isa) {
-  switch (isa) {
-    case Isa::v3:
-      return "v3";
-    case Isa::v4:
-      return "v4";
-    default:
-      return "baseline";
-  }
+  constexpr const char* names[] = {"baseline", "v3", "v4"};
+  return names[static_cast<int>(isa)];
 }
 
 }  // namespace vox::cpu

@@ -41,6 +41,13 @@ const char* to_string(Isa isa);
 /// The initial value of isa(), which calls this once.
 Isa isa_from_environment();
 
+/// The kernels of f32 and f64, which are templates of a plain struct of function pointers.
+template <template <class> class Kernels>
+struct OfReals {
+  Kernels<float> f32;
+  Kernels<double> f64;
+};
+
 /// One table of kernels (a plain struct of function pointers) per instruction set. Null pointers if the build
 /// has only the baseline.
 template <class Table>
@@ -86,7 +93,7 @@ struct ByIsa {
 
 /// Declares the table of each instruction set, in the header that defines its type:
 ///
-///     VOX_DECLARE_BY_ISA(Pool3dKernels, pool3d_kernels);
+///     VOX_DECLARE_BY_ISA(OfReals<Pool3dOf>, pool3d_kernels);
 #define VOX_DECLARE_BY_ISA(Table, table) \
   namespace baseline {                   \
   extern const Table table;              \

@@ -1,4 +1,5 @@
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/convert_run.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/normalize.h>
 #include <voxgrad/ops/cpu/walk.h>
@@ -140,7 +141,7 @@ const T* widened(const E* from, int64_t n, std::array<T, block_size>& buffer) {
   if constexpr (std::is_same_v<T, E>) {
     return from;
   } else {
-    std::transform(from, from + n, buffer.data(), [](E x) { return detail::convert<T>(x); });
+    convert_run(from, buffer.data(), n);
     return buffer.data();
   }
 }
@@ -153,7 +154,7 @@ void write_rounded(E* to, int64_t n, Write write) {
   } else {
     std::array<T, block_size> buffer;
     write(buffer.data());
-    std::transform(buffer.begin(), buffer.begin() + n, to, [](T x) { return detail::convert<E>(x); });
+    convert_run(buffer.data(), to, n);
   }
 }
 

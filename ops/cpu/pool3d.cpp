@@ -25,36 +25,29 @@ constexpr int64_t elements_per_chunk = 32768;
 constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
 constexpr ByIsa copies = VOX_BY_ISA(copy_kernels);
 
-/// Replaces the window parameters of one axis by equivalent ones that are at most a few times its size, by
+/// Replaces the window parameters of an axis by equivalent ones that are at most a few times its size, by
 /// dropping taps that are on no cell in any window. Every window keeps its cells. It also keeps padding at
 /// either end if it had any, because the padding's +0 turns a sum of -0 into +0. divisor() needs the original
 /// parameters.
-void cut_to_cells(int64_t in, int64_t out, int64_t& kernel, int64_t& stride, int64_t& padding,
-                  int64_t& dilation) {
-  if ((kernel - 1) * dilation < in) return;
-  if (stride > in) {  // then there are at most two windows, which move closer
-    const int64_t taps = std::max<int64_t>(std::min(padding, stride - in) - 1, 0) / dilation;
-    kernel -= taps, stride -= taps * dilation, padding -= taps * dilation;
+void cut_to_cells(PoolAxis& a) {
+  if ((a.kernel - 1) * a.dilation < a.in) return;
+  if (a.stride > a.in) {  // then there are at most two windows, which move closer
+    const int64_t taps = std::max<int64_t>(std::min(a.padding, a.stride - a.in) - 1, 0) / a.dilation;
+    a.kernel -= taps, a.stride -= taps * a.dilation, a.padding -= taps * a.dilation;
   }
-  const int64_t before = std::max<int64_t>(padding - (out - 1) * stride - 1, 0) / dilation;
-  kernel = std::min(kernel, (in + padding) / dilation + 1) - before;
-  padding -= before * dilation;
-  if (dilation > in && padding > 1) {  // one window, and at most its second tap is on a cell
-    dilation -= padding - 1;
-    padding = 1;
+  const int64_t before = std::max<int64_t>(a.padding - (a.out - 1) * a.stride - 1, 0) / a.dilation;
+  a.kernel = std::min(a.kernel, (a.in + a.padding) / a.dilation + 1) - before;
+  a.padding -= before * a.dilation;
+  if (a.dilation > a.in && a.padding > 1) {  // one window, and at most its second tap is on a cell
+    a.dilation -= a.padding - 1;
+    a.padding = 1;
   }
 }
 
 /// Cuts W, because the time and memory of the kernels' loops grow with the extent of its windows.
 simd::PoolAxes axes_of(const Pool3dGeometry& g) {
-  simd::PoolAxes a{};
-  for (int64_t i = 0; i < 3; ++i) {
-    a.in[i] = g.in[i], a.out[i] = g.out[i], a.kernel[i] = g.kernel[i];
-    a.stride[i] = g.stride[i], a.padding[i] = g.padding[i], a.dilation[i] = g.dilation[i];
-  }
-  cut_to_cells(a.in[2], a.out[2], a.kernel[2], a.stride[2], a.padding[2], a.dilation[2]);
-  a.count_padding = g.count_include_pad;
-  a.whole_divisor_along_w = g.divisor_override != 0;
+  simd::PoolAxes a{g.axis(0), g.axis(1), g.axis(2), g.count_include_pad, g.divisor_override != 0};
+  cut_to_cells(a.w);
   return a;
 }
 
@@ -70,24 +63,38 @@ std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
   return divisors;
 }
 
-/// Calls f(plane, d_begin, d_end, cells) for slabs of windows; `cells` points to the plane's first cell.
-template <class T, class F>
-void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
-  const int64_t cells = g.cells(), planes = x.numel() / cells;
+/// Calls slab(plane, d_begin, d_end) for slabs of planes with `depths` depths, of which one costs `cost`; a
+/// slab costs up to `most`, or has one depth. Each chunk has a `slab` of its own, which make_slab() returns
+/// with the memory that it needs. `stream` says that the slabs write past the cache.
+template <class MakeSlab>
+void for_slabs(int64_t planes, int64_t depths, int64_t cost, int64_t most, bool stream, MakeSlab make_slab) {
+  const int64_t depth = std::clamp<int64_t>(most / cost, 1, depths), slabs = (depths + depth - 1) / depth;
+  parallel_for(planes * slabs, std::max<int64_t>(1, elements_per_chunk / (cost * depth)),
+               [&](int64_t begin, int64_t end) {
+                 auto slab = make_slab();
+                 for (int64_t task = begin; task < end; ++task) {
+                   const int64_t d = task % slabs * depth;
+                   slab(task / slabs, d, std::min(d + depth, depths));
+                 }
+                 if (stream) finish_streaming();
+               });
+}
+/// Slabs of windows.
+template <class MakeSlab>
+void for_windows(const Tensor& y, const Pool3dGeometry& g, MakeSlab make_slab) {
   // Rows of cells under a window, and the cost of one depth of windows.
   const int64_t rows = std::min(g.kernel.d, g.in.d) * std::min(g.kernel.h, g.in.h);
   const int64_t cost = std::max<int64_t>(1, rows * g.in.w * g.out.h);
-  const int64_t depth = std::clamp<int64_t>(elements_per_chunk / cost, 1, g.out.d);
-  const int64_t slabs = (g.out.d + depth - 1) / depth;
-  const T* from = detail::ptr<T>(x);
-  parallel_for(planes * slabs, std::max<int64_t>(1, elements_per_chunk / (cost * depth)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t task = begin; task < end; ++task) {
-                   const int64_t plane = task / slabs, d = task % slabs * depth;
-                   f(plane, d, std::min(d + depth, g.out.d), from + plane * cells);
-                 }
-               });
+  for_slabs(y.numel() / g.windows(), g.out.d, cost, elements_per_chunk, false, make_slab);
 }
+/// Slabs of cells.
+template <class MakeSlab>
+void for_cells(const Tensor& x, const Pool3dGeometry& g, int64_t most, bool stream, MakeSlab make_slab) {
+  for_slabs(x.numel() / g.cells(), g.in.d, g.in.h * g.in.w, most, stream, make_slab);
+}
+
+/// Whether a result is written past the cache (Note [Streaming]).
+bool streams(const Tensor& x) { return x.numel() * size_of(x.dtype()) >= stream_bytes; }
 
 /// to[n] = f(plane of n, the place of n in it) for each element of a result with `size` elements a plane.
 template <class T, class F>
@@ -117,17 +124,20 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
     const bool is_huge = g.cells() >= std::numeric_limits<simd::PoolIndex<T>>::max();
     if (g.adaptive || (indices.defined() && is_huge)) return max_pool3d_one_by_one<T>(x, g, y, indices);
+    const T* from = detail::ptr<T>(x);
     T* to = detail::mutable_ptr<T>(y);
     int64_t* index = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
     const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const auto room = static_cast<size_t>(pool_column_size(axes));
-    for_slabs<T>(x, g, [&](int64_t plane, int64_t d_begin, int64_t d_end, const T* cells) {
-      std::vector<T> column(room);
-      std::vector<simd::PoolIndex<T>> column_index(index ? room : 0);
-      const int64_t first = plane * g.windows();
-      kernel.max(axes, d_begin, d_end, cells, to + first, index ? index + first : nullptr, column.data(),
-                 column_index.data());
+    for_windows(y, g, [&] {
+      return [&, column = std::vector<T>(room),
+              column_index = std::vector<simd::PoolIndex<T>>(index ? room : 0)](
+                 int64_t plane, int64_t d_begin, int64_t d_end) mutable {
+        const int64_t first = plane * g.windows();
+        kernel.max(axes, d_begin, d_end, from + plane * g.cells(), to + first,
+                   index ? index + first : nullptr, column.data(), column_index.data());
+      };
     });
   });
 }
@@ -153,33 +163,24 @@ void max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3d
     const int64_t* index = detail::ptr<int64_t>(indices);
     T* to = detail::mutable_ptr<T>(x);
     const auto copy_bytes = copies.here().copy;
-    const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
+    const bool stream = streams(x);
     const int64_t slice = g.in.h * g.in.w, window_slice = g.out.h * g.out.w;
-    constexpr int64_t slab_elements = 16384;
-    const int64_t depth = std::clamp<int64_t>(slab_elements / slice, 1, g.in.d);
-    const int64_t slabs = (g.in.d + depth - 1) / depth;
-    const int64_t tasks = x.numel() / g.cells() * slabs;
-    parallel_for(tasks, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
-                 [&](int64_t begin, int64_t end) {
-                   std::vector<T> sums(static_cast<size_t>(depth * slice));
-                   for (int64_t task = begin; task < end; ++task) {
-                     const int64_t plane = task / slabs, first = task % slabs * depth,
-                                   last = std::min(first + depth, g.in.d) - 1;
-                     const int64_t lowest = first * slice, count = (last + 1 - first) * slice;
-                     std::fill_n(sums.data(), count, T(0));
-                     const PoolAxis d = g.axis(0);
-                     const int64_t origin = plane * g.windows();
-                     const int64_t stop = origin + d.windows_over(last).end * window_slice;
-                     for (int64_t o = origin + d.windows_over(first).begin * window_slice; o < stop; ++o) {
-                       const int64_t i = index[o] - lowest;
-                       if (i >= 0 && i < count) sums[static_cast<size_t>(i)] += from[o];
-                     }
-                     copy_bytes(reinterpret_cast<const char*>(sums.data()),
-                                reinterpret_cast<char*>(to + plane * g.cells() + lowest),
-                                count * static_cast<int64_t>(sizeof(T)), stream);
-                   }
-                   if (stream) finish_streaming();
-                 });
+    for_cells(x, g, 16384, stream, [&] {
+      return [&, sums = std::vector<T>()](int64_t plane, int64_t first, int64_t end) mutable {
+        const int64_t lowest = first * slice, count = (end - first) * slice;
+        sums.assign(static_cast<size_t>(count), T(0));
+        const PoolAxis d = g.axis(0);
+        const int64_t origin = plane * g.windows();
+        const int64_t stop = origin + d.windows_over(end - 1).end * window_slice;
+        for (int64_t o = origin + d.windows_over(first).begin * window_slice; o < stop; ++o) {
+          const int64_t i = index[o] - lowest;
+          if (i >= 0 && i < count) sums[static_cast<size_t>(i)] += from[o];
+        }
+        copy_bytes(reinterpret_cast<const char*>(sums.data()),
+                   reinterpret_cast<char*>(to + plane * g.cells() + lowest),
+                   count * static_cast<int64_t>(sizeof(T)), stream);
+      };
+    });
   });
 }
 
@@ -192,13 +193,17 @@ void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
         return window_mean(from + plane * g.cells(), g, covered_cells(g, window), window);
       });
     }
+    const T* from = detail::ptr<T>(x);
     T* to = detail::mutable_ptr<T>(y);
     const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const std::vector<T> divisors = divisors_along_w<T>(g);
-    for_slabs<T>(x, g, [&](int64_t plane, int64_t d_begin, int64_t d_end, const T* cells) {
-      std::vector<T> column(static_cast<size_t>(pool_column_size(axes)));
-      kernel.mean(axes, d_begin, d_end, cells, divisors.data(), to + plane * g.windows(), column.data());
+    for_windows(y, g, [&] {
+      return [&, column = std::vector<T>(static_cast<size_t>(pool_column_size(axes)))](
+                 int64_t plane, int64_t d_begin, int64_t d_end) mutable {
+        kernel.mean(axes, d_begin, d_end, from + plane * g.cells(), divisors.data(), to + plane * g.windows(),
+                    column.data());
+      };
     });
   });
 }
@@ -215,23 +220,16 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const std::vector<T> divisors = divisors_along_w<T>(g);
-    const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
-    const int64_t slice = g.in.h * g.in.w;
-    const int64_t depth = std::clamp<int64_t>(elements_per_chunk / slice, 1, g.in.d);
-    const int64_t slabs = (g.in.d + depth - 1) / depth;
-    parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
-                 [&](int64_t begin, int64_t end) {
-                   std::vector<T> column(static_cast<size_t>(g.out.w));
-                   // A tensor, because its memory is kept for the next chunk (Note [Host memory]).
-                   const Tensor sums = empty({slice}, {x.dtype(), Device::cpu()});
-                   for (int64_t task = begin; task < end; ++task) {
-                     const int64_t plane = task / slabs, d = task % slabs * depth;
-                     kernel.mean_adjoint(axes, d, std::min(d + depth, g.in.d), from + plane * g.windows(),
-                                         divisors.data(), to + plane * g.cells(), column.data(),
-                                         detail::mutable_ptr<T>(sums), stream);
-                   }
-                   if (stream) finish_streaming();
-                 });
+    const bool stream = streams(x);
+    for_cells(x, g, elements_per_chunk, stream, [&] {
+      // A tensor, because its memory is kept for the next chunk (Note [Host memory]).
+      const Tensor sums = empty({g.in.h, g.in.w}, {x.dtype(), Device::cpu()});
+      return [&, sums, column = std::vector<T>(static_cast<size_t>(g.out.w))](int64_t plane, int64_t d,
+                                                                              int64_t end) mutable {
+        kernel.mean_adjoint(axes, d, end, from + plane * g.windows(), divisors.data(), to + plane * g.cells(),
+                            column.data(), detail::mutable_ptr<T>(sums), stream);
+      };
+    });
   });
 }
 

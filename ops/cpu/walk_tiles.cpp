@@ -113,8 +113,8 @@ void row_offsets(const Layout& w, const Tiling& t, int64_t first, int64_t n, int
 void transpose_tile(int64_t element, const char* from, int64_t column_stride, char* to, int64_t pitch,
                     int64_t rows, int64_t columns) {
   const auto with = [&]<class T>(simd::Transpose<T> kernel) {
-    kernel(reinterpret_cast<const T*>(from), column_stride / element, reinterpret_cast<T*>(to),
-           pitch / element, rows, columns);
+    kernel(reinterpret_cast<const T*>(from), column_stride / element, columns, rows, reinterpret_cast<T*>(to),
+           pitch / element);
   };
   const simd::TransposeKernels& kernels = transpose.here();
   if (element == 1) return with(kernels.bytes1);

@@ -28,7 +28,7 @@ void with_opmath(const S* from, int64_t n, const F& f) {
   } else {
     opmath_t<S> wide[1024];
     for (; n > 0; from += 1024, n -= 1024) {
-      copy_row(from, std::min<int64_t>(n, 1024), wide);
+      convert_run(from, wide, std::min<int64_t>(n, 1024));
       f(wide, std::min<int64_t>(n, 1024));
     }
   }

@@ -288,7 +288,7 @@ class Run {
 
   static void store_cells(const T* from, int64_t count, S* to, int64_t step) {
     if (step == 1)
-      copy_row(from, count, to);
+      convert_run(from, to, count);
     else
       for (int64_t i = 0; i < count; ++i) to[i * step] = static_cast<S>(from[i]);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <voxgrad/ops/conv3d_lattice.h>
+#include <voxgrad/ops/cpu/convert_run.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
@@ -182,15 +183,6 @@ struct TileLayout {
   }
 };
 
-/// Copies n numbers, from the type of storage to that of arithmetic, or back.
-template <class S, class T>
-void copy_row(const S* from, int64_t n, T* to) {
-  if constexpr (std::is_same_v<S, T>)
-    std::copy_n(from, n, to);
-  else
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
-}
-
 /// Cells of any row of an input: `count` of them, from `first` on, `step` apart. Those outside the row count
 /// as 0; those inside have the numbers [begin, end).
 struct RowCells {
@@ -212,7 +204,7 @@ void copy_cells(const S* row, const RowCells& cells, T* to) {
     T* const inside = to + cells.begin;
     const int64_t n = cells.end - cells.begin;
     if (cells.step == 1)
-      copy_row(from, n, inside);
+      convert_run(from, inside, n);
     else if (std::is_same_v<S, T> && cells.step == 2)
       conv_kernels.of<T>().every_second(reinterpret_cast<const T*>(from), n, inside);
     else

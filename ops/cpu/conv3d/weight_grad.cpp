@@ -188,7 +188,7 @@ class ByPositions {
         const S* from = small + ((box.first[0] + d) * g_.small.h + box.first[1]) * g_.small.w + box.first[2];
         for (int64_t h = 0; h < box.count[1]; ++h, from += g_.small.w) {
           T* row = to + h * pitch;
-          copy_row(from, width, row);
+          convert_run(from, row, width);
           std::fill(row + width, h + 1 < box.count[1] ? row + pitch : to + plane, T(0));
         }
       }
@@ -337,7 +337,7 @@ class ByChannels {
         T* to = s + image * places * rows + row;
         T* dense = scratch<T, 2>(lanes * plane);
         for (int64_t lane = 0; lane < lanes; ++lane)
-          copy_row(from + lane * cells, plane, dense + lane * plane);
+          convert_run(from + lane * cells, dense + lane * plane, plane);
         if (tiles_.winograd) {
           T* by_cell = scratch<T, 3>(lanes * plane);
           simd_.transpose(dense, plane, lanes, plane, by_cell, lanes);

@@ -274,6 +274,6 @@ constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
 
 }  // namespace
 
-const ConvKernels conv_kernels{kernels_of<float>, kernels_of<double>};
+const OfReals<ConvKernelsOf> conv_kernels{kernels_of<float>, kernels_of<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -77,11 +77,6 @@ struct ConvKernelsOf {
   void (*winograd_weight_grads)(T* const* m, int64_t n);
 };
 
-struct ConvKernels {
-  ConvKernelsOf<float> f32;
-  ConvKernelsOf<double> f64;
-};
-
-VOX_DECLARE_BY_ISA(ConvKernels, conv_kernels);
+VOX_DECLARE_BY_ISA(OfReals<ConvKernelsOf>, conv_kernels);
 
 }  // namespace vox::cpu::simd

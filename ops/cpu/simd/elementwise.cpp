@@ -31,35 +31,34 @@ template <class T, class F>
   });
 }
 
+/// An operand as a function of i: x[i], or one element for all i.
+template <class T>
+[[gnu::always_inline]] inline auto dense(const T* x) {
+  return [x](int64_t i) __attribute__((always_inline)) { return x[i]; };
+}
+template <class T>
+[[gnu::always_inline]] inline auto repeated(const T* x) {
+  return [element = *x](int64_t) __attribute__((always_inline)) { return element; };
+}
+
 /// y[i] = f(a[i * a_step], b[i * b_step]). The caller never sets `stream` if Y is smaller than T.
 template <class T, class Y, class F>
 [[gnu::always_inline]] inline void binary_run(const T* a, int64_t a_step, const T* b, int64_t b_step, Y* y,
                                               int64_t n, bool stream, F f) {
-  if (a_step == 0) {
-    const T left = *a;
-    if (b_step == 0) {
-      const T right = *b;
-      write_run(y, n, stream, [=](int64_t, Y* to, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) to[i] = f(left, right);
-      });
-    } else {
-      write_run(y, n, stream, [=](int64_t first, Y* to, int64_t count) {
-#pragma GCC ivdep
-        for (int64_t i = 0; i < count; ++i) to[i] = f(left, b[first + i]);
-      });
-    }
-  } else if (b_step == 0) {
-    const T right = *b;
+  const auto run = [=](auto left, auto right) __attribute__((always_inline)) {
     write_run(y, n, stream, [=](int64_t first, Y* to, int64_t count) {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) to[i] = f(a[first + i], right);
+      for (int64_t i = 0; i < count; ++i) to[i] = f(left(first + i), right(first + i));
     });
-  } else {
-    write_run(y, n, stream, [=](int64_t first, Y* to, int64_t count) {
-#pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) to[i] = f(a[first + i], b[first + i]);
-    });
-  }
+  };
+  if (a_step == 0 && b_step == 0)
+    run(repeated(a), repeated(b));
+  else if (a_step == 0)
+    run(repeated(a), dense(b));
+  else if (b_step == 0)
+    run(dense(a), repeated(b));
+  else
+    run(dense(a), dense(b));
 }
 
 // ---- The arithmetic of ops/elementwise_formulas.h
@@ -164,19 +163,15 @@ void compare(const T* a, int64_t a_step, const T* b, int64_t b_step, uint8_t* y,
 template <class T>
 void where(const uint8_t* condition, int64_t c_step, const T* a, int64_t a_step, const T* b, int64_t b_step,
            T* y, int64_t n, bool stream) {
-  if (c_step == 1 && a_step == 1 && b_step == 0) {  // as in the gradients of relu and clamp
-    const T other = *b;
-    return write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+  const auto run = [=](auto other) __attribute__((always_inline)) {
+    write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) to[i] = condition[first + i] ? a[first + i] : other;
+      for (int64_t i = 0; i < count; ++i) to[i] = condition[first + i] ? a[first + i] : other(first + i);
     });
-  }
-  if (c_step == 1 && a_step == 1 && b_step == 1) {
-    return write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
-#pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) to[i] = condition[first + i] ? a[first + i] : b[first + i];
-    });
-  }
+  };
+  if (c_step == 1 && a_step == 1 && b_step == 0)
+    return run(repeated(b));  // in the gradients of relu and clamp
+  if (c_step == 1 && a_step == 1 && b_step == 1) return run(dense(b));
   for (int64_t i = 0; i < n; ++i) y[i] = condition[i * c_step] ? a[i * a_step] : b[i * b_step];
 }
 

@@ -136,6 +136,6 @@ constexpr GridSampleOf<T> table{find<T>, gather<T>, scatter<T>, slopes<T>};
 
 }  // namespace
 
-const GridSampleKernels grid_sample_kernels{table<float>, table<double>};
+const OfReals<GridSampleOf> grid_sample_kernels{table<float>, table<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -31,11 +31,6 @@ struct GridSampleOf {
                  T (*sums)[grid_block], int64_t points);
 };
 
-struct GridSampleKernels {
-  GridSampleOf<float> f32;
-  GridSampleOf<double> f64;
-};
-
-VOX_DECLARE_BY_ISA(GridSampleKernels, grid_sample_kernels);
+VOX_DECLARE_BY_ISA(OfReals<GridSampleOf>, grid_sample_kernels);
 
 }  // namespace vox::cpu::simd

@@ -165,6 +165,6 @@ constexpr InterpolateOf<T> table{blend_rows<T>, blend_along<T>, sum_rows<T>, sum
 
 }  // namespace
 
-const InterpolateKernels interpolate_kernels{table<float>, table<double>};
+const OfReals<InterpolateOf> interpolate_kernels{table<float>, table<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

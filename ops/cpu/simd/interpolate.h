@@ -30,11 +30,6 @@ struct InterpolateOf {
                     int64_t taps, const T* weights, T* y, int64_t n);
 };
 
-struct InterpolateKernels {
-  InterpolateOf<float> f32;
-  InterpolateOf<double> f64;
-};
-
-VOX_DECLARE_BY_ISA(InterpolateKernels, interpolate_kernels);
+VOX_DECLARE_BY_ISA(OfReals<InterpolateOf>, interpolate_kernels);
 
 }  // namespace vox::cpu::simd

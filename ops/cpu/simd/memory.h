@@ -13,11 +13,11 @@ struct CopyKernels {
 
 VOX_DECLARE_BY_ISA(CopyKernels, copy_kernels);
 
-/// to[r * pitch + c] = from[r + c * column_stride]: a transposition, because neighbours in `from` are far
-/// apart in `to`. One kernel per size of element; strides in elements.
+/// to[i * to_step + r] = from[r * from_step + i] for r < rows, i < columns. One kernel per size of element;
+/// strides in elements.
 template <class T>
-using Transpose = void (*)(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows,
-                           int64_t columns);
+using Transpose = void (*)(const T* from, int64_t from_step, int64_t rows, int64_t columns, T* to,
+                           int64_t to_step);
 
 struct TransposeKernels {
   Transpose<uint8_t> bytes1;

@@ -1,10 +1,9 @@
 // Built like elementwise.cpp, see Note [Same bits everywhere] there.
 
+#include <voxgrad/ops/cpu/simd/lane_sums.h>
 #include <voxgrad/ops/cpu/simd/normalize.h>
 #include <voxgrad/ops/cpu/simd/stream.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
-
-#include <utility>  // index_sequence, a type without code
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
@@ -75,16 +74,6 @@ template <class T, class F>
     with.template operator()<false>();
 }
 
-/// The sum of the first 2 * half lanes, by a binary tree.
-template <class T, int half, size_t... l>
-[[gnu::always_inline]] inline T folded(Vec<T> v, std::index_sequence<l...> all) {
-  if constexpr (half == 0)
-    return v[0];
-  else
-    return folded<T, half / 2>(v + __builtin_shufflevector(v, v, (static_cast<int>(l + half) % lanes<T>)...),
-                               all);
-}
-
 /// to[k] = the sum over i < n of terms[k], which f(i, terms) computes for the element, or the vector, that
 /// begins at i.
 template <class T, int sums, class F>
@@ -117,7 +106,7 @@ template <class T, int sums, class F>
     for (int half = vectors / 2; half > 0; half /= 2) {
       for (int v = 0; v < half; ++v) sum[k][v] += sum[k][v + half];
     }
-    to[k] = folded<T, lanes<T> / 2>(sum[k][0], std::make_index_sequence<lanes<T>>());
+    sums_of_lanes<T, 1>(sum[k], to + k);
   }
 }
 
@@ -209,6 +198,6 @@ constexpr NormalizeOf<T> table{moments<T>, apply<T>, gradient_sums<T>, column_su
 
 }  // namespace
 
-const NormalizeKernels normalize_kernels{table<float>, table<double>};
+const OfReals<NormalizeOf> normalize_kernels{table<float>, table<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -32,11 +32,6 @@ struct NormalizeOf {
                    int64_t n, bool stream);
 };
 
-struct NormalizeKernels {
-  NormalizeOf<float> f32;
-  NormalizeOf<double> f64;
-};
-
-VOX_DECLARE_BY_ISA(NormalizeKernels, normalize_kernels);
+VOX_DECLARE_BY_ISA(OfReals<NormalizeOf>, normalize_kernels);
 
 }  // namespace vox::cpu::simd

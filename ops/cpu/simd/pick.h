@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include <voxgrad/ops/cpu/simd/vec.h>
 
 #if defined(__AVX2__)
@@ -12,21 +14,12 @@ namespace vox::cpu::simd::VOXGRAD_ISA {
 
 /// Vectors of lane numbers, which are integers as wide as T.
 template <class T>
-struct LaneNumberOf;
-template <>
-struct LaneNumberOf<float> {
-  using element = int32_t;
-  typedef int32_t type __attribute__((vector_size(vector_bytes)));
-  typedef int32_t narrow __attribute__((vector_size(vector_bytes)));
-};
-template <>
-struct LaneNumberOf<double> {
-  using element = int64_t;
-  typedef int64_t type __attribute__((vector_size(vector_bytes)));
-  typedef int32_t narrow __attribute__((vector_size(vector_bytes / 2)));
+struct LaneNumberOf {
+  using element = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  typedef int32_t narrow __attribute__((vector_size(lanes<T> * 4)));
 };
 template <class T>
-using LaneNumbers = typename LaneNumberOf<T>::type;
+using LaneNumbers = Vec<typename LaneNumberOf<T>::element>;
 
 /// The same number in all lanes.
 template <class T>

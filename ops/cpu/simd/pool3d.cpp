@@ -18,11 +18,12 @@ namespace {
 /// Whether windows (d, all h) cover 2 x 2 rows of cells and take two cells at stride 2 along W. Then no
 /// column is needed.
 inline bool are_pairs(const PoolAxes& g, int64_t d) {
-  bool pairs = g.in[2] >= 2 * g.out[2] && g.padding[2] == 0;
-  for (int axis = 0; axis < 3; ++axis)
-    pairs = pairs && g.kernel[axis] == 2 && g.stride[axis] == 2 && g.dilation[axis] == 1;
-  const int64_t begin = 2 * d - g.padding[0];
-  return pairs && g.padding[1] == 0 && 2 * g.out[1] <= g.in[1] && begin >= 0 && begin + 2 <= g.in[0];
+  bool pairs = g.w.in >= 2 * g.w.out && g.w.padding == 0;
+  const PoolAxis* const axes[] = {&g.d, &g.h, &g.w};
+  for (const PoolAxis* axis : axes)
+    pairs = pairs && axis->kernel == 2 && axis->stride == 2 && axis->dilation == 1;
+  const int64_t begin = 2 * d - g.d.padding;
+  return pairs && g.h.padding == 0 && 2 * g.h.out <= g.h.in && begin >= 0 && begin + 2 <= g.d.in;
 }
 
 /// Windows (d, all h): calls finish(along W of (down the four rows), o) for window o of its row, on vectors
@@ -31,9 +32,9 @@ template <class T, class Down, class Along, class Finish>
 [[gnu::always_inline]] inline void combine_pairs(const PoolAxes& g, const T* x, int64_t d, T* y, Down down,
                                                  Along along, Finish finish) {
   constexpr auto all = std::make_index_sequence<lanes<T>>();
-  const int64_t width = g.in[2], slice = g.in[1] * width, n = g.out[2];
-  for (int64_t h = 0; h < g.out[1]; ++h, y += n) {
-    const T *const a = x + (2 * d - g.padding[0]) * slice + 2 * h * width, *const b = a + width,
+  const int64_t width = g.w.in, slice = g.h.in * width, n = g.w.out;
+  for (int64_t h = 0; h < g.h.out; ++h, y += n) {
+    const T *const a = x + (2 * d - g.d.padding) * slice + 2 * h * width, *const b = a + width,
                    *const c = a + slice, *const e = c + width;
     const T* const rows[] = {a, b, c, e};
     int64_t o = 0;
@@ -60,30 +61,30 @@ template <class T>
 void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, T* column) {
   pad_column(g, column, lowest<T>);
   const Taps<T> taps(g, column);
-  T* const middle = column + g.padding[2];
+  T* const middle = column + g.w.padding;
   const bool triples = are_triples<T>(g);
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
       combine_pairs(
-          g, x, d, y + d * g.out[1] * g.out[2],
+          g, x, d, y + d * g.h.out * g.w.out,
           [](auto p, auto q, auto r, auto s) { return larger(larger(p, q), larger(r, s)); },
           [](auto p, auto q) { return larger(p, q); }, [](auto v, int64_t) { return v; });
       continue;
     }
-    for (int64_t h = 0; h < g.out[1]; ++h) {
-      T* const to = y + (d * g.out[1] + h) * g.out[2];
+    for (int64_t h = 0; h < g.h.out; ++h) {
+      T* const to = y + (d * g.h.out + h) * g.w.out;
       bool any = false;
       for_rows_under<most_rows>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
         if (!triples)
-          larger_of_rows(rows, count, g.in[2], first, middle);
+          larger_of_rows(rows, count, g.w.in, first, middle);
         else if (count == most_rows)
-          max_of_triples<T, most_rows>(rows, count, g.out[2], to);
+          max_of_triples<T, most_rows>(rows, count, g.w.out, to);
         else
-          max_of_triples<T, 0>(rows, count, g.out[2], to);
+          max_of_triples<T, 0>(rows, count, g.w.out, to);
       });
       if (any && triples) continue;
-      for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
+      for (int64_t i = 0; !any && i < g.w.in; ++i) middle[i] = lowest<T>;
       combine_taps(g, taps, to, [](auto a, auto b) { return larger(a, b); });
     }
   }
@@ -143,12 +144,12 @@ void first_maximum_of_taps(const PoolAxes& g, const Taps<T>& values, const Taps<
   using I = PoolIndex<T>;
   values.update();
   places.update();
-  const int64_t n = g.out[2];
+  const int64_t n = g.w.out;
   int64_t o = 0;
   for (; o + lanes<T> <= n; o += lanes<T>) {
     Vec<T> v = load(values.at(0) + o);
     Vec<I> p = load(places.at(0) + o);
-    for (int64_t k = 1; k < g.kernel[2]; ++k) {
+    for (int64_t k = 1; k < g.w.kernel; ++k) {
       const Vec<T> other = load(values.at(k) + o);
       const Vec<I> other_at = load(places.at(k) + o);
       const auto wins = beats_at(other, other_at, v, p);
@@ -161,7 +162,7 @@ void first_maximum_of_taps(const PoolAxes& g, const Taps<T>& values, const Taps<
   for (; o < n; ++o) {
     T v = values.at(0)[o];
     I p = places.at(0)[o];
-    for (int64_t k = 1; k < g.kernel[2]; ++k) {
+    for (int64_t k = 1; k < g.w.kernel; ++k) {
       if (!beats_at(values.at(k)[o], places.at(k)[o], v, p)) continue;
       v = values.at(k)[o];
       p = places.at(k)[o];
@@ -179,22 +180,22 @@ void max(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, in
   pad_column(g, column_at, no_index<T>);
   const Taps<T> values(g, column);
   const Taps<PoolIndex<T>> places(g, column_at);
-  const int64_t pad = g.padding[2];
+  const int64_t pad = g.w.padding;
   for (int64_t d = d_begin; d < d_end; ++d) {
-    for (int64_t h = 0; h < g.out[1]; ++h) {
+    for (int64_t h = 0; h < g.h.out; ++h) {
       bool any = false;
       for_rows_under<4>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
         for (int r = 0; r < count; ++r) {
-          first_maximum_of_row(rows[r], static_cast<PoolIndex<T>>(rows[r] - x), g.in[2], first && r == 0,
+          first_maximum_of_row(rows[r], static_cast<PoolIndex<T>>(rows[r] - x), g.w.in, first && r == 0,
                                column + pad, column_at + pad);
         }
       });
-      for (int64_t i = 0; !any && i < g.in[2]; ++i) {
+      for (int64_t i = 0; !any && i < g.w.in; ++i) {
         column[pad + i] = lowest<T>;
         column_at[pad + i] = no_index<T>;
       }
-      const int64_t to = (d * g.out[1] + h) * g.out[2];
+      const int64_t to = (d * g.h.out + h) * g.w.out;
       first_maximum_of_taps(g, values, places, y + to, index + to);
     }
   }
@@ -207,13 +208,13 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
           T* column) {
   pad_column(g, column, T(0));
   const Taps<T> taps(g, column);
-  T* const middle = column + g.padding[2];
-  const int64_t n = g.in[2];
+  T* const middle = column + g.w.padding;
+  const int64_t n = g.w.in;
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
-      const T area = extent<T>(g, 0, d) * extent<T>(g, 1, 0);  // no window contains padding along H
+      const T area = extent<T>(g, g.d, d) * extent<T>(g, g.h, 0);  // no window contains padding along H
       combine_pairs(
-          g, x, d, y + d * g.out[1] * g.out[2],
+          g, x, d, y + d * g.h.out * g.w.out,
           [](auto p, auto q, auto r, auto s) { return ((p + q) + r) + s; },
           [](auto p, auto q) { return p + q; },
           [=]<class V>(V v, int64_t o) {
@@ -224,7 +225,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
           });
       continue;
     }
-    for (int64_t h = 0; h < g.out[1]; ++h) {
+    for (int64_t h = 0; h < g.h.out; ++h) {
       for_rows_under<4>(g, x, d, h, [&](const T** rows, int count, bool first) {
         const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
         if (first && count == 4) {
@@ -242,35 +243,35 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
           }
         }
       });
-      T* const to = y + (d * g.out[1] + h) * g.out[2];
-      const T area = extent<T>(g, 0, d) * extent<T>(g, 1, h);
+      T* const to = y + (d * g.h.out + h) * g.w.out;
+      const T area = extent<T>(g, g.d, d) * extent<T>(g, g.h, h);
       combine_taps(g, taps, to, [](auto a, auto b) { return a + b; });
 #pragma GCC ivdep
-      for (int64_t o = 0; o < g.out[2]; ++o) to[o] /= area * divisor_w[o];
+      for (int64_t o = 0; o < g.w.out; ++o) to[o] /= area * divisor_w[o];
     }
   }
 }
 
 /// Computes one row of cells from the rows of windows that cover it.
 template <class T>
-void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y, const T* divisor_w, T* x,
-                      T* column) {
-  const int64_t n = g.out[2];
+void mean_adjoint_row(const PoolAxes& g, PoolRange over_d, PoolRange over_h, const T* y, const T* divisor_w,
+                      T* x, T* column) {
+  const int64_t n = g.w.out;
   for (int64_t o = 0; o < n; ++o) column[o] = 0;
   for (int64_t i = over_d.begin; i < over_d.end; ++i) {
     for (int64_t j = over_h.begin; j < over_h.end; ++j) {
-      const T* const row = y + (i * g.out[1] + j) * n;
-      const T area = extent<T>(g, 0, i) * extent<T>(g, 1, j);
+      const T* const row = y + (i * g.h.out + j) * n;
+      const T area = extent<T>(g, g.d, i) * extent<T>(g, g.h, j);
 #pragma GCC ivdep
       for (int64_t o = 0; o < n; ++o) column[o] += row[o] / (area * divisor_w[o]);
     }
   }
-  if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n)
+  if (g.w.kernel == 2 && g.w.stride == 2 && g.w.padding == 0 && g.w.in == 2 * n)
     return interleave(column, n, column, n, x);
-  for (int64_t i = 0; i < g.in[2]; ++i) x[i] = 0;
+  for (int64_t i = 0; i < g.w.in; ++i) x[i] = 0;
   // Descending, so that the earliest window over a cell is added first.
-  for (int64_t k = g.kernel[2] - 1; k >= 0; --k) {
-    const int64_t first = k - g.padding[2], stride = g.stride[2], last = g.in[2] - 1 - first;
+  for (int64_t k = g.w.kernel - 1; k >= 0; --k) {
+    const int64_t first = k - g.w.padding, stride = g.w.stride, last = g.w.in - 1 - first;
     const int64_t begin = first < 0 ? (-first + stride - 1) / stride : 0;
     int64_t end = last < 0 ? 0 : last / stride + 1;
     end = end < n ? end : n;
@@ -280,20 +281,20 @@ void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y,
   }
 }
 
-inline bool equal(Range a, Range b) { return a.begin == b.begin && a.end == b.end; }
+inline bool equal(PoolRange a, PoolRange b) { return a.begin == b.begin && a.end == b.end; }
 
 template <class T>
 void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w, T* x,
                   T* column, T* slice, bool stream) {
-  const int64_t width = g.in[2], size = g.in[1] * width;
+  const int64_t width = g.w.in, size = g.h.in * width;
   for (int64_t d = d_begin; d < d_end; ++d) {
-    const Range over_d = windows_over(g, 0, d);
+    const PoolRange over_d = g.d.windows_over(d);
     // A slice, or a row, that the same windows cover as the previous one has the same sums.
-    const bool again = d > d_begin && equal(over_d, windows_over(g, 0, d - 1));
-    for (int64_t h = 0; !again && h < g.in[1]; ++h) {
-      const Range over_h = windows_over(g, 1, h);
+    const bool again = d > d_begin && equal(over_d, g.d.windows_over(d - 1));
+    for (int64_t h = 0; !again && h < g.h.in; ++h) {
+      const PoolRange over_h = g.h.windows_over(h);
       T* const row = slice + h * width;
-      if (h > 0 && equal(over_h, windows_over(g, 1, h - 1)))
+      if (h > 0 && equal(over_h, g.h.windows_over(h - 1)))
         __builtin_memcpy(row, row - width, static_cast<size_t>(width) * sizeof(T));
       else
         mean_adjoint_row(g, over_d, over_h, y, divisor_w, row, column);
@@ -308,6 +309,6 @@ constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>};
 
 }  // namespace
 
-const Pool3dKernels pool3d_kernels{table<float>, table<double>};
+const OfReals<Pool3dOf> pool3d_kernels{table<float>, table<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

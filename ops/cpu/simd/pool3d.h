@@ -1,43 +1,36 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/pool3d_axis.h>
 
 namespace vox::cpu::simd {
 
-/// The three axes of pooling in D, H, W order: window o of an axis covers cells o * stride - padding +
-/// k * dilation, k < kernel. A plane of cells, and one of windows, is dense.
+/// The three axes of pooling, none of them adaptive. A plane of cells, and one of windows, is dense.
 struct PoolAxes {
-  int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  PoolAxis d, h, w;
   bool count_padding, whole_divisor_along_w;  // of the mean
 };
 
 /// pool_reach: number of elements that the windows of a row span, padding included. pool_phase: how many of
 /// them have the same remainder modulo the stride.
 static inline int64_t pool_reach(const PoolAxes& a) {
-  const int64_t reach = (a.out[2] - 1) * a.stride[2] + (a.kernel[2] - 1) * a.dilation[2] + 1;
-  const int64_t padded = a.padding[2] + a.in[2];
+  const int64_t reach = (a.w.out - 1) * a.w.stride + (a.w.kernel - 1) * a.w.dilation + 1;
+  const int64_t padded = a.w.padding + a.w.in;
   return reach > padded ? reach : padded;
 }
-static inline int64_t pool_phase(const PoolAxes& a) { return pool_reach(a) / a.stride[2] + 1; }
+static inline int64_t pool_phase(const PoolAxes& a) { return pool_reach(a) / a.w.stride + 1; }
 
 /// Elements that one call needs in `column`.
 static inline int64_t pool_column_size(const PoolAxes& a) {
-  return pool_reach(a) + pool_phase(a) * a.stride[2];
+  return pool_reach(a) + pool_phase(a) * a.w.stride;
 }
 
 /// The integer type that numbers a plane's cells, as wide as T.
 template <class T>
-struct PoolIndexOf {
-  using type = int64_t;
-};
-template <>
-struct PoolIndexOf<float> {
-  using type = int32_t;
-};
-template <class T>
-using PoolIndex = typename PoolIndexOf<T>::type;
+using PoolIndex = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
 /// Windows (or cells) with d in [d_begin, d_end) of one plane.
 template <class T>
@@ -56,11 +49,6 @@ struct Pool3dOf {
                        T* x, T* column, T* slice, bool stream);
 };
 
-struct Pool3dKernels {
-  const Pool3dOf<float>& f32;
-  const Pool3dOf<double>& f64;
-};
-
-VOX_DECLARE_BY_ISA(Pool3dKernels, pool3d_kernels);
+VOX_DECLARE_BY_ISA(OfReals<Pool3dOf>, pool3d_kernels);
 
 }  // namespace vox::cpu::simd

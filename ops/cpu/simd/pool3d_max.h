@@ -35,9 +35,9 @@ constexpr int most_rows = 9;
 /// padding, they cover few rows and fill vectors.
 template <class T>
 bool are_triples(const PoolAxes& g) {
-  const bool along_w = g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
-  return along_w && g.kernel[0] <= most_rows && g.kernel[1] <= most_rows / g.kernel[0] &&
-         g.out[2] % lanes<T> == 0 && 2 * g.out[2] <= g.in[2];
+  const bool along_w = g.w.kernel == 3 && g.w.stride == 2 && g.w.dilation == 1 && g.w.padding == 1;
+  return along_w && g.d.kernel <= most_rows && g.h.kernel <= most_rows / g.d.kernel &&
+         g.w.out % lanes<T> == 0 && 2 * g.w.out <= g.w.in;
 }
 
 /// The maxima of a row of such windows over some rows of cells.

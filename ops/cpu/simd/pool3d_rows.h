@@ -12,15 +12,6 @@
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
-template <>
-struct VecOf<int32_t> {
-  typedef int32_t type __attribute__((vector_size(vector_bytes)));
-};
-template <>
-struct VecOf<int64_t> {
-  typedef int64_t type __attribute__((vector_size(vector_bytes)));
-};
-
 template <class T>
 inline constexpr T lowest = -__builtin_huge_val();
 
@@ -43,47 +34,23 @@ template <class V>
 template <class T>
 inline constexpr int64_t ahead = 1024 / sizeof(T);
 
-/// The part of an axis that a loop visits: begin, begin + step, ... below end.
-struct Range {
-  int64_t begin, end, step;
-};
-
-inline Range cells_under(const PoolAxes& g, int axis, int64_t o) {
-  const int64_t dilation = g.dilation[axis];
-  int64_t begin = o * g.stride[axis] - g.padding[axis];
-  const int64_t end = begin + (g.kernel[axis] - 1) * dilation + 1;
-  if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
-  return {begin, end < g.in[axis] ? end : g.in[axis], dilation};
-}
-
-/// For dilation 1.
-inline Range windows_over(const PoolAxes& g, int axis, int64_t i) {
-  const int64_t stride = g.stride[axis], first = i + g.padding[axis] - g.kernel[axis] + 1;
-  const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
-  const int64_t end = (i + g.padding[axis]) / stride + 1;
-  return {begin, end < g.out[axis] ? end : g.out[axis], 1};
-}
-
 /// The contribution of D or H to the divisor of window o's mean.
 template <class T>
-T extent(const PoolAxes& g, int axis, int64_t o) {
+T extent(const PoolAxes& g, const PoolAxis& axis, int64_t o) {
   if (g.whole_divisor_along_w) return 1;
-  const int64_t pad = g.count_padding ? g.padding[axis] : 0;
-  const int64_t start = o * g.stride[axis] - g.padding[axis], stop = start + g.kernel[axis];
-  const int64_t begin = start > -pad ? start : -pad, limit = g.in[axis] + pad;
-  return static_cast<T>((stop < limit ? stop : limit) - begin);
+  return static_cast<T>(axis.positions(o, g.count_padding ? axis.padding : 0));
 }
 
 /// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), `most` at a time.
 template <int most, class T, class F>
 [[gnu::always_inline]] inline void for_rows_under(const PoolAxes& g, const T* x, int64_t d, int64_t h, F f) {
-  const Range over_d = cells_under(g, 0, d), over_h = cells_under(g, 1, h);
+  const PoolRange over_d = g.d.covered_cells(d), over_h = g.h.covered_cells(h);
   const T* rows[most];
   int count = 0;
   bool first = true;
   for (int64_t i = over_d.begin; i < over_d.end; i += over_d.step) {
     for (int64_t j = over_h.begin; j < over_h.end; j += over_h.step) {
-      rows[count++] = x + (i * g.in[1] + j) * g.in[2];
+      rows[count++] = x + (i * g.h.in + j) * g.w.in;
       if (count == most) {
         f(rows, count, first);
         count = 0;
@@ -96,8 +63,8 @@ template <int most, class T, class F>
 
 template <class T>
 [[gnu::always_inline]] inline void pad_column(const PoolAxes& g, T* column, T value) {
-  for (int64_t i = 0; i < g.padding[2]; ++i) column[i] = value;
-  for (int64_t i = g.padding[2] + g.in[2]; i < pool_reach(g); ++i) column[i] = value;
+  for (int64_t i = 0; i < g.w.padding; ++i) column[i] = value;
+  for (int64_t i = g.w.padding + g.w.in; i < pool_reach(g); ++i) column[i] = value;
 }
 
 /// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides above 1,
@@ -107,12 +74,12 @@ template <class T>
 class Taps {
  public:
   Taps(const PoolAxes& g, T* column)
-      : stride_(g.stride[2]),
-        dilation_(g.dilation[2]),
+      : stride_(g.w.stride),
+        dilation_(g.w.dilation),
         phase_(pool_phase(g)),
         reach_(pool_reach(g)),
         column_(column) {
-    for (int64_t k = 0; k < prepared && k < g.kernel[2]; ++k) offset_[k] = offset_of(k);
+    for (int64_t k = 0; k < prepared && k < g.w.kernel; ++k) offset_[k] = offset_of(k);
   }
   void update() const {
     T* const phases = column_ + reach_;
@@ -147,7 +114,7 @@ class Taps {
 template <class T, class F>
 [[gnu::always_inline]] inline void combine_taps(const PoolAxes& g, const Taps<T>& taps, T* y, F combine) {
   taps.update();
-  const int64_t n = g.out[2], kernel = g.kernel[2];
+  const int64_t n = g.w.out, kernel = g.w.kernel;
   constexpr int most = 4;
   const T* tap[most];
   for (int64_t done = 0; done < kernel; done += most) {

@@ -158,8 +158,8 @@ bool all_finite(const T* x, int64_t n) {
 
 }  // namespace
 
-const ReduceKernels reduce_kernels{table<float>, table<double>};
-const SumKernels sum_kernels{sum<float>, sum<double>};
-const FiniteKernels finite_kernels{all_finite<float>, all_finite<double>};
+const OfReals<ReductionsOf> reduce_kernels{table<float>, table<double>};
+const OfReals<SumOf> sum_kernels{sum<float>, sum<double>};
+const OfReals<FiniteOf> finite_kernels{all_finite<float>, all_finite<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -26,27 +26,16 @@ struct ReductionsOf {
   ReduceOf<T> sum, max, min;
 };
 
-struct ReduceKernels {
-  ReductionsOf<float> f32;
-  ReductionsOf<double> f64;
-};
-
-VOX_DECLARE_BY_ISA(ReduceKernels, reduce_kernels);
+VOX_DECLARE_BY_ISA(OfReals<ReductionsOf>, reduce_kernels);
 
 /// The sum of n numbers, added up in double.
-struct SumKernels {
-  double (*f32)(const float*, int64_t n);
-  double (*f64)(const double*, int64_t n);
-};
-
-VOX_DECLARE_BY_ISA(SumKernels, sum_kernels);
+template <class T>
+using SumOf = double (*)(const T* x, int64_t n);
+VOX_DECLARE_BY_ISA(OfReals<SumOf>, sum_kernels);
 
 /// Whether all of n numbers are finite.
-struct FiniteKernels {
-  bool (*f32)(const float*, int64_t n);
-  bool (*f64)(const double*, int64_t n);
-};
-
-VOX_DECLARE_BY_ISA(FiniteKernels, finite_kernels);
+template <class T>
+using FiniteOf = bool (*)(const T* x, int64_t n);
+VOX_DECLARE_BY_ISA(OfReals<FiniteOf>, finite_kernels);
 
 }  // namespace vox::cpu::simd

@@ -20,14 +20,8 @@ inline constexpr int vector_bytes = 16, vector_registers = 16;
 
 /// The vector of T; `lanes<T>` elements.
 template <class T>
-struct VecOf;
-template <>
-struct VecOf<float> {
-  typedef float type __attribute__((vector_size(vector_bytes)));
-};
-template <>
-struct VecOf<double> {
-  typedef double type __attribute__((vector_size(vector_bytes)));
+struct VecOf {
+  typedef T type __attribute__((vector_size(vector_bytes)));
 };
 template <class T>
 using Vec = typename VecOf<T>::type;
