@@ -60,7 +60,7 @@ if(VOXGRAD_CCACHE AND PROJECT_IS_TOP_LEVEL)
   if(VOXGRAD_CCACHE_PROGRAM)
     # Paths relative to the source tree: two checkouts of the same file share one cached object.
     set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-        ${VOXGRAD_CCACHE_PROGRAM})
+        CCACHE_SLOPPINESS=pch_defines,time_macros ${VOXGRAD_CCACHE_PROGRAM})
     foreach(language IN ITEMS CXX CUDA)
       if(NOT CMAKE_${language}_COMPILER_LAUNCHER)
         set(CMAKE_${language}_COMPILER_LAUNCHER ${launcher})

@@ -26,8 +26,6 @@ inline vox::Conv3dGeometry geometry_of(const auto& p) {
   return vox::detail::conv_transpose3d_geometry("bench_conv3d", input_shape(p), weight_shape(p), p.options);
 }
 
-// ---- KernelBench level 2 --------------------------------------------------------------------------------
-
 /// The convolution with which a problem begins; bench/level2/problems.py has what follows it. That of problem
 /// 38 reads a pooled input.
 struct Level2 {
@@ -59,8 +57,6 @@ inline vox::Conv3dGeometry geometry_of(const Level2& p) {
               .kernel = p.kernel,
               .options = {.stride = p.stride, .padding = p.padding, .output_padding = p.output_padding}});
 }
-
-// ---- Networks: the layers of bench/networks/models.py ---------------------------------------------------
 
 /// A layer of a network; `cells` of its input along each axis.
 struct Layer {
@@ -126,8 +122,6 @@ inline std::vector<Call> network_calls() {
       calls.push_back(call_of(network.name, network.batch, layer, &layer == network.layers.data()));
   return calls;
 }
-
-// ---- Lines of neighbours --------------------------------------------------------------------------------
 
 /// A transposed convolution like Problem in problems.h, with default values that the lines vary.
 struct Point {
@@ -255,8 +249,6 @@ inline std::vector<Line> all_lines() {
       line("one channel out, volume", {.c_in = 16, .c_out = 1}, I{8, 16, 24, 32, 48, 64}, volume),
   };
 }
-
-// ---- All of them ----------------------------------------------------------------------------------------
 
 /// Every geometry once, the most important ones first.
 inline std::vector<Call> all_calls() {

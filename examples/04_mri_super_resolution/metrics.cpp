@@ -81,8 +81,6 @@ Scores score(const Volume& truth, const Volume& image, const Mask* mask) {
   return {psnr(truth, image, mask), ssim(truth, image, mask)};
 }
 
-// ---- Ours against trilinear interpolation --------------------------------------------------------------
-
 Comparison planes(const Comparison& all, int64_t begin, int64_t slab) {
   const auto cut = [&](const Volume& volume, int64_t scale) {
     return crop(volume, {begin / scale, 0, 0}, {slab / scale, volume.size[1], volume.size[2]});

@@ -33,8 +33,6 @@ struct Scores {
 };
 Scores score(const Volume& truth, const Volume& image, const Mask* mask = nullptr);
 
-// ---- Ours against trilinear interpolation --------------------------------------------------------------
-
 /// The same region in four versions. `low` has half the sizes of the others.
 struct Comparison {
   Volume low, trilinear, ours, truth;

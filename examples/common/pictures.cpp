@@ -16,8 +16,6 @@ extern char** environ;
 
 namespace mri {
 
-// ---- Files ---------------------------------------------------------------------------------------------
-
 void write_atomically(const std::filesystem::path& path,
                       const std::function<void(const std::filesystem::path&)>& write) {
   const std::string name =
@@ -45,8 +43,6 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
     if (!file) throw std::runtime_error("write_text: cannot write " + temporary.string());
   });
 }
-
-// ---- Gnuplot -------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -129,8 +125,6 @@ std::string quoted(const std::string& text) {
   return result + '"';
 }
 
-// ---- Planes --------------------------------------------------------------------------------------------
-
 std::vector<float> pixels(const Volume& volume, const Plane& plane, const Box& box, int64_t at,
                           int64_t shrink) {
   std::vector<float> values;
@@ -145,8 +139,6 @@ std::vector<float> pixels(const Volume& volume, const Plane& plane, const Box& b
   }
   return values;
 }
-
-// ---- Curves --------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -12,8 +12,6 @@
 
 namespace mri {
 
-// ---- Files ---------------------------------------------------------------------------------------------
-
 /// Calls `write` with a temporary name in the same folder and renames the result to `path`, so that a crash
 /// never leaves half a file under the final name. The temporary name ends in the extension of `path`. Removes
 /// the temporary file if `write` throws. Throws std::runtime_error if the rename fails.
@@ -22,8 +20,6 @@ void write_atomically(const std::filesystem::path& path,
 
 /// `write_atomically` for a text.
 void write_text(const std::filesystem::path& path, const std::string& text);
-
-// ---- Gnuplot -------------------------------------------------------------------------------------------
 
 /// A working folder for gnuplot: data files go in, one picture comes out, the folder disappears. Its
 /// functions throw std::runtime_error if a file cannot be written, or gnuplot is missing or fails.
@@ -54,8 +50,6 @@ std::string format(const char* pattern, Values... values) {
   return text;
 }
 
-// ---- Planes --------------------------------------------------------------------------------------------
-
 /// A plane through a volume: `x` and `y` are the axes that run right and up, `fixed` the third one. So planes
 /// stand upright: front or top of the head is up, the subject's left is left.
 struct Plane {
@@ -67,8 +61,6 @@ constexpr Plane kAxial{"axial", 0, 2, 1}, kCoronal{"coronal", 1, 2, 0}, kSagitta
 /// The part `box` of plane number `at`, bottom row first. `shrink` is 2 for half the resolution.
 std::vector<float> pixels(const Volume& volume, const Plane& plane, const Box& box, int64_t at,
                           int64_t shrink = 1);
-
-// ---- Curves --------------------------------------------------------------------------------------------
 
 struct CurveFigure {
   std::string loss_title, score_title;

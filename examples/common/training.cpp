@@ -10,8 +10,6 @@
 
 namespace mri {
 
-// ---- The state and its checkpoint ----------------------------------------------------------------------
-
 namespace {
 
 /// The checkpoint of `state`, whose plan is `seed` and `steps`.
@@ -58,8 +56,6 @@ void load_checkpoint(TrainingState& state, const std::filesystem::path& path) {
 void save_weights(const vox::nn::Module& network, const std::filesystem::path& path) {
   vox::nn::save(path, network.state_dict());
 }
-
-// ---- The loop ------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -123,8 +119,6 @@ Outcome train(TrainingState& state, const TrainingPlan& plan) {
   save();
   return outcome;
 }
-
-// ---- Ctrl-C --------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -78,8 +78,6 @@ Scan read_scan(const std::string& path) {
   return scan;
 }
 
-// ---- The phantom ---------------------------------------------------------------------------------------
-
 namespace {
 
 struct Ellipsoid {
@@ -153,8 +151,6 @@ Volume shepp_logan(Size size) {
   return head;
 }
 
-// ---- Intensities ---------------------------------------------------------------------------------------
-
 float percentile(const Volume& volume, double percent) {
   if (volume.voxels.empty() || !(percent >= 0 && percent <= 100)) {
     throw std::invalid_argument("percentile: needs voxels and a percentage in 0..100, got " +
@@ -186,8 +182,6 @@ Volume normalise(const Scan& scan) {
   for (float& voxel : normalised.voxels) voxel = std::clamp((voxel - black) / (white - black), 0.0f, 1.0f);
   return normalised;
 }
-
-// ---- Resolution ----------------------------------------------------------------------------------------
 
 Volume downsample(const Volume& high) {
   Size half{};

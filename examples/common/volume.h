@@ -80,8 +80,6 @@ Volume crop(const Volume& volume, Size begin, Size size);
 /// Throws std::invalid_argument if an axis is shorter than 2.
 Volume crop_to_even(const Volume& volume);
 
-// ---- Heads ---------------------------------------------------------------------------------------------
-
 /// A scan as stored: real-world values (`scl_slope * stored + scl_inter`), not yet normalised.
 struct Scan {
   Volume volume;
@@ -97,8 +95,6 @@ Scan read_scan(const std::string& path);
 /// lie in 0..1. Throws std::invalid_argument unless all sizes are positive.
 Volume shepp_logan(Size size);
 
-// ---- Intensities ---------------------------------------------------------------------------------------
-
 /// The value below which `percent` of the voxels lie, linearly interpolated between ranks (NumPy's default).
 /// Throws std::invalid_argument for an empty volume or a percentage outside 0..100.
 float percentile(const Volume& volume, double percent);
@@ -108,7 +104,7 @@ float percentile(const Volume& volume, double percent);
 /// percentiles coincide.
 Volume normalise(const Scan& scan);
 
-// ---- Resolution ----------------------------------------------------------------------------------------
+// Resolution.
 //
 // Both functions are aligned by half voxels (`align_corners=false`): low-resolution voxel i covers
 // high-resolution voxels 2i and 2i+1, so its centre lies between theirs.

@@ -6,7 +6,7 @@ namespace {
 class AutocastTest : public DeviceTest {
  protected:
   Tensor make(const Shape& shape, DType dtype = f32, unsigned seed = 1) {
-    return normal(shape, {f64, device()}, seed).to(dtype);
+    return normal(shape, on(f64), seed).to(dtype);
   }
 };
 INSTANTIATE_TEST_SUITE_P(, AutocastTest, devices(), device_name);
@@ -18,7 +18,7 @@ void expect_dtypes(DType dtype, const std::same_as<Tensor> auto&... results) {
 
 TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
   const Tensor x = make({2, 4, 4, 4, 4}), half = x.to(bf16), w = make({4, 4, 3, 3, 3}), b = make({4}),
-               m = make({4, 4}), classes = zeros({2, 4, 4, 4}, {i64, device()});
+               m = make({4, 4}), classes = zeros({2, 4, 4, 4}, on(i64));
   for (DType low : {bf16, f16}) {
     const auto guard = autocast(low);
     EXPECT_EQ(autocast_dtype(), low);
@@ -55,8 +55,8 @@ TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
 }
 
 TEST_P(AutocastTest, IsTheSameAsCastingByHand) {
-  nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 3, .tensor = {.device = device()}});
-  const Tensor x = make({2, 2, 5, 5, 5}), target = randint(0, 4, {2, 3, 3, 3}, {i64, device()});
+  nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 3, .tensor = on(f32)});
+  const Tensor x = make({2, 2, 5, 5, 5}), target = randint(0, 4, {2, 3, 3, 3}, on(i64));
   const std::vector<Tensor> parameters{conv.weight, conv.bias};
   Tensor automatic;
   {

@@ -6,7 +6,7 @@ namespace {
 class CheckpointTest : public DeviceTest {
  protected:
   Tensor leaf(const Shape& shape, unsigned seed = 1) {
-    return normal(shape, {f64, device()}, seed).set_requires_grad();
+    return normal(shape, on(f64), seed).set_requires_grad();
   }
 };
 INSTANTIATE_TEST_SUITE_P(, CheckpointTest, devices(), device_name);
@@ -29,9 +29,9 @@ TEST_P(CheckpointTest, HasTheSameBitsAsThePlainCallWithDropout) {
     manual_seed(3);
     Tensor y = x;
     for (int i = 0; i < 3; ++i) y = checkpointed ? checkpoint(block, y) : block(y);
-    const Tensor loss = sum(y * y), noise = rand({5}, {.device = device()});
+    const Tensor loss = sum(y * y), noise = rand({5}, on(f32));
     std::vector<Tensor> results = grad({loss}, {x, w});
-    results.insert(results.end(), {loss, noise, rand({5}, {.device = device()})});
+    results.insert(results.end(), {loss, noise, rand({5}, on(f32))});
     return results;
   };
   const auto plain = run(false), checkpointed = run(true);
@@ -96,7 +96,7 @@ TEST_P(CheckpointTest, HooksOfParametersRunOnce) {
   Tensor w = leaf({3});
   int runs = 0;
   w.register_hook([&](const Tensor& g) -> std::optional<Tensor> { return ++runs, g * 2; });
-  checkpoint([&](const Tensor& x) { return sum(x * w); }, ones({3}, {f64, device()})).backward();
+  checkpoint([&](const Tensor& x) { return sum(x * w); }, ones({3}, on(f64))).backward();
   EXPECT_EQ(runs, 1);
   EXPECT_EQ(w.grad().to_vector<double>(), (Doubles{2, 2, 2}));
 }
@@ -224,7 +224,7 @@ TEST_P(CheckpointTest, RunsAgainWithItsPrecision) {
 
 TEST_P(CheckpointTest, RunsAgainUnderItsAutocast) {
   // Whole numbers: sums in bf16 and in f32 are the same.
-  const Tensor x = ones({2, 2}, {.device = device()});
+  const Tensor x = ones({2, 2}, on(f32));
   Tensor w = from_vector<float>({1, 0, 1, 1}, {2, 2}, device()).set_requires_grad();
   const auto block = [&](const Tensor& t) { return matmul(matmul(t, w), w); };
   const auto run = [&](bool checkpointed) {

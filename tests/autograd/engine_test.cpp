@@ -190,9 +190,6 @@ TEST(GradMode, NothingIsRecordedUnderNoGrad) {
   }
   EXPECT_TRUE((x * 2).requires_grad());
   EXPECT_FALSE((x * 2).detach().requires_grad());
-}
-
-TEST(GradMode, IsThreadLocal) {
   auto guard = no_grad();
   bool other = false;
   std::thread([&] { other = grad_enabled(); }).join();

@@ -47,7 +47,7 @@ struct Own : Function<Own> {
 
 Tensors tripled(FunctionContext&, const Tensor& g) { return {g * 3}; }
 
-Tensor leaf(const std::vector<double>& values, DType dtype = f32) {
+Tensor leaf(const Doubles& values, DType dtype = f32) {
   return from_vector(values, {static_cast<int64_t>(values.size())}).to(dtype).set_requires_grad();
 }
 

@@ -146,7 +146,7 @@ TEST(Threads, AFreshLeafGetsOneNode) {
 
 TEST(Threads, DistinctGraphsAreIndependent) {
   std::vector<std::thread> threads;
-  std::vector<float> results(8);
+  Floats results(8);
   for (size_t t = 0; t < results.size(); ++t) {
     threads.emplace_back([&results, t] {
       Tensor x = scalar_leaf(static_cast<float>(t));

@@ -34,17 +34,14 @@ TEST_P(DlpackTest, EveryDtypeAndLayoutGoesThereAndBack) {
   }
 }
 
-TEST_P(DlpackTest, EmptyTensorsAndScalars) {
+TEST_P(DlpackTest, EmptyTensorsScalarsAndWrites) {
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 0, 2}, Shape{1, 1, 1, 1, 1, 1, 1, 1}}) {
-    const Tensor t = full(shape, 7, {i64, device()});
+    const Tensor t = full(shape, 7, on(i64));
     const Tensor back = from_dlpack(to_dlpack(t));
     EXPECT_EQ(back.shape(), shape);
     EXPECT_EQ(back.to_vector<int64_t>(), t.to_vector<int64_t>());
   }
-}
-
-TEST_P(DlpackTest, BothSidesSeeWrites) {
-  Tensor lent = zeros({4}, {f32, device()});
+  Tensor lent = zeros({4}, on(f32));
   Tensor borrowed = from_dlpack(to_dlpack(lent));
   borrowed.slice(0, 1, 3).fill_(2);
   EXPECT_EQ(lent.to_vector<float>(), (Floats{0, 2, 2, 0}));
@@ -54,7 +51,7 @@ TEST_P(DlpackTest, BothSidesSeeWrites) {
 
 TEST(Dlpack, TheLentMemoryLivesUntilTheDeleterRan) {
   int deleted = 0;
-  std::vector<float> memory{1, 2, 3};
+  Floats memory{1, 2, 3};
   for (const bool lender_first : {true, false}) {
     deleted = 0;
     Tensor t = from_blob(memory.data(), {3}, {1}, Device::cpu(), [&](void*) { ++deleted; });
@@ -76,8 +73,8 @@ TEST(Dlpack, TheLentMemoryLivesUntilTheDeleterRan) {
 
 /// A tensor as another library lends it, on memory of its own.
 struct Foreign {
-  std::vector<float> memory{0, 1, 2, 3, 4, 5, 6, 7};
-  std::vector<int64_t> shape{2, 3}, strides{4, 1};
+  Floats memory{0, 1, 2, 3, 4, 5, 6, 7};
+  Ints shape{2, 3}, strides{4, 1};
   int deleted = 0;
   DLManagedTensorVersioned versioned{};
   DLManagedTensor managed{};
@@ -207,7 +204,7 @@ TEST(Dlpack, RefusesToBorrow) {
   refused("the pointer to the sizes is null", [](auto& f) { f.tensor().shape = nullptr; });
   refused("the pointer is null", [](auto& f) { f.tensor().data = nullptr; });
   refused("not aligned to the 4 bytes of f32", [](auto& f) { f.tensor().byte_offset = 2; });
-  const auto lies = [](const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
+  const auto lies = [](const Ints& shape, const Ints& strides) {
     return [=](Foreign& f) {
       f.shape = shape, f.strides = strides, f.tensor().ndim = static_cast<int>(shape.size());
     };

@@ -60,7 +60,7 @@ TEST_F(Parallel, NestedCallsHaveTheSamePartition) {
 
 TEST_F(Parallel, WritesOfHelpersAreSeenByTheCaller) {
   set_num_threads(4);
-  std::vector<int64_t> values(10'007);
+  Ints values(10'007);
   for (int round = 1; round <= 50; ++round) {
     parallel_for(std::ssize(values), 101, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) values[static_cast<size_t>(i)] += i;

@@ -5,7 +5,7 @@ namespace {
 
 constexpr int64_t big = INT64_MAX;
 
-TEST(Shape, HoldsSizes) {
+TEST(Shape, HoldsAndPrintsSizes) {
   const Shape s{2, 3, 4};
   EXPECT_EQ(s.rank(), 3);
   EXPECT_EQ(s[0], 2);
@@ -15,6 +15,9 @@ TEST(Shape, HoldsSizes) {
   EXPECT_NE(s, (Shape{2, 3, 5}));
   EXPECT_TRUE(Shape().empty());
   EXPECT_EQ(Shape::filled(3, 7), (Shape{7, 7, 7}));
+  EXPECT_EQ(str(Shape{}), "()");
+  EXPECT_EQ(str(Shape{5}), "(5,)");
+  EXPECT_EQ(str(Shape{2, 3}), "(2,3)");
 }
 
 TEST(Shape, InsertsAndErases) {
@@ -39,12 +42,6 @@ TEST(Shape, RefusesTheNinthDimension) {
   EXPECT_ERRORS(ShapeError, none.erase(0), none.back(), Shape(Ints(9, 1)));
 }
 
-TEST(Shape, PrintsLikeATuple) {
-  EXPECT_EQ(str(Shape{}), "()");
-  EXPECT_EQ(str(Shape{5}), "(5,)");
-  EXPECT_EQ(str(Shape{2, 3}), "(2,3)");
-}
-
 TEST(Shape, CheckedArithmetic) {
   EXPECT_EQ(checked_mul("f", big, 1), big);
   EXPECT_EQ(checked_mul("f", big, 0), 0);
@@ -54,9 +51,6 @@ TEST(Shape, CheckedArithmetic) {
   const std::string message =
       message_of<ShapeError>([] { checked_mul("reshape", int64_t{1} << 40, 1 << 30); });
   EXPECT_EQ(message, "reshape: 1099511627776 * 1073741824 overflows 64 bits");
-}
-
-TEST(Shape, CountsElements) {
   EXPECT_EQ(checked_numel("f", {}), 1);
   EXPECT_EQ(checked_numel("f", {2, 3, 4}), 24);
   EXPECT_EQ(checked_numel("f", {2, 0, 4}), 0);
@@ -65,9 +59,6 @@ TEST(Shape, CountsElements) {
                 checked_numel("f", {big, 2}), checked_numel("f", {int64_t{1} << 32, int64_t{1} << 32}));
   EXPECT_THROW(checked_numel("f", {0, big, 2}), ShapeError) << "even where another size is 0";
   EXPECT_THROW(checked_numel("f", {big, 2, 0}), ShapeError);
-}
-
-TEST(Shape, ContiguousStrides) {
   EXPECT_EQ(contiguous_strides({}), Shape{});
   EXPECT_EQ(contiguous_strides({2, 3, 4}), (Shape{12, 4, 1}));
   EXPECT_EQ(contiguous_strides({2, 0, 4}), (Shape{4, 4, 1}));

@@ -1,6 +1,6 @@
 #include <voxgrad/cuda/runtime/error.h>
 
-#include <gtest/gtest.h>
+#include "tests/support/test.h"
 
 // Nothing here needs a GPU or a driver.
 

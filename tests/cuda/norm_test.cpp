@@ -113,9 +113,7 @@ class CudaNorm : public CudaTest {
     view.copy_(x);
     return view;
   }
-  static Tensor unwritten(int64_t n, DType dtype) {
-    return full({n}, std::numeric_limits<double>::quiet_NaN(), on_gpu(dtype));
-  }
+  static Tensor unwritten(int64_t n, DType dtype) { return full({n}, nan, on_gpu(dtype)); }
   static Doubles numbers(const Tensor& t) { return t.to(f64).to_vector<double>(); }
 
   /// One call of each kernel, and the results, which were unwritten. Those of weights have their dtype.
@@ -246,8 +244,7 @@ TEST_F(CudaNorm, ALargeMean) {
 // NaN and Inf make their own row NaN and no other.
 TEST_F(CudaNorm, NaNAndInf) {
   for (const int64_t length : {50, 40000}) {
-    for (const double bad :
-         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (const double bad : {nan, inf}) {
       const NormGeometry g{1, 3, length, 3, length};
       Tensor x = make(3 * length, f32, 0, 1, 1);
       x.slice(0, length + 7, length + 8).fill_(bad);

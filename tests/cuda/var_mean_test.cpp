@@ -82,7 +82,7 @@ TEST_F(CudaVarMean, NoElementsAndNaN) {
   const Pair none = var_mean(empty({2, 0}, {f32, Device::cuda()}), 1, 1);
   EXPECT_TRUE(std::isnan(none.mean.to_vector<float>()[1]) && std::isnan(none.variance.to_vector<float>()[1]));
   Tensor x = normal({2, 5000}, {f32, Device::cuda()});
-  x.slice(0, 1, 2).slice(1, 4000, 4001).fill_(std::nan(""));
+  x.slice(0, 1, 2).slice(1, 4000, 4001).fill_(nan);
   const auto variances = var_mean(x, 1, 0).variance.to_vector<float>();
   EXPECT_FALSE(std::isnan(variances[0]));
   EXPECT_TRUE(std::isnan(variances[1]));

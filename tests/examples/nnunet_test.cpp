@@ -85,8 +85,6 @@ TEST_P(Nnunet, MaskOfAFileIsNnunetsInTheScansGeometry) {
 INSTANTIATE_TEST_SUITE_P(Models, Nnunet, testing::Values("iso", "aniso", "flat"),
                          [](const auto& info) { return std::string(info.param); });
 
-// ---- Hand cases -----------------------------------------------------------------------------------------
-
 TEST(NnunetCrop, HolesInsideCountAndHolesAtTheBorderDoNot) {
   vox::Tensor image = vox::zeros({1, 5, 5, 5});
   image[0].slice(0, 1, 4).slice(1, 1, 4).slice(2, 1, 4).fill_(7);
@@ -121,8 +119,6 @@ TEST(NnunetLabels, EachLabelIsResampledAsAMaskOfItsOwn) {
   const auto fine = resample_labels(x, {1, 1, 4}, {1, 1, 1}, {1, 1, 0.5}, {1, 0, false}).to_vector<int64_t>();
   EXPECT_EQ(fine, (std::vector<int64_t>{0, 0, 3, 3}));
 }
-
-// ---- Errors ---------------------------------------------------------------------------------------------
 
 class NnunetErrors : public testing::Test {
  protected:

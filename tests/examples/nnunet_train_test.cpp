@@ -1,20 +1,11 @@
 // voxgrad_nnunet train: the loss against nnU-Net's own (tests/nnunet/loss.py recorded it), and whole runs on
 // small volumes, with the plans of tests/data/nnunet.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <set>
-
 #include <voxgrad/image/image.h>
-#include <voxgrad/voxgrad.h>
 
 #include "predict.h"
 #include "sample.h"
 #include "supervision.h"
-#include "tests/data_dir.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
 #include "train.h"
 
 namespace nnunet {
@@ -24,8 +15,6 @@ using std::filesystem::path;
 using vox::Tensor;
 
 path recorded(const std::string& name) { return path(vox::testing::data_dir) / "nnunet" / name; }
-
-// ---- The loss -------------------------------------------------------------------------------------------
 
 TEST(NnunetLoss, IsNnunetsWithItsGradients) {
   vox::nn::StateDict record = vox::nn::load(recorded("loss.safetensors")).tensors;
@@ -54,8 +43,6 @@ TEST(NnunetLoss, WithoutAnAnnotatedVoxelIsThatOfNothing) {
       segmentation_loss(ignore, false, vox::randn({1, 2, 2, 2, 2}), vox::full({1, 2, 2, 2}, 2).to(vox::i64));
   EXPECT_EQ(loss.item(), -1);  // Dice of nothing is 1
 }
-
-// ---- Patches --------------------------------------------------------------------------------------------
 
 Volume numbered(int64_t d, int64_t h, int64_t w) {
   Tensor label = vox::zeros({d, h, w}, {vox::i64});
@@ -108,8 +95,6 @@ TEST(NnunetAugmentation, KeepsShapesLabelsAndTheSeedDecides) {
     }
   }
 }
-
-// ---- Whole runs -----------------------------------------------------------------------------------------
 
 class NnunetTrain : public testing::TestWithParam<const char*> {
  protected:
@@ -184,8 +169,6 @@ TEST_P(NnunetTrain, AResumedRunGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Plans, NnunetTrain, testing::Values("iso", "aniso", "flat"),
                          [](const auto& info) { return std::string(info.param); });
-
-// ---- Errors ---------------------------------------------------------------------------------------------
 
 class NnunetTrainErrors : public NnunetTrain {
  protected:

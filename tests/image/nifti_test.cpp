@@ -70,7 +70,7 @@ class NiftiTest : public ::testing::Test {
 };
 
 /// All voxels, x fastest.
-std::vector<double> voxels_of(const Image& image) { return image.data.to(f64).to_vector<double>(); }
+Doubles voxels_of(const Image& image) { return image.data.to(f64).to_vector<double>(); }
 
 TEST_F(NiftiTest, ReadsEveryScalarTypePlainAndCompressed) {
   const auto check = [&]<class Value>(Value, int16_t datatype, DType dtype) {

@@ -7,17 +7,12 @@ constexpr double quarter = std::numbers::pi / 2;
 
 class Augment : public DeviceTest {
  protected:
-  static Tensor number(const Shape& shape) {
-    return arange(checked_numel("", shape), on(f32)).reshape(shape);
-  }
   Generator random{1};
 };
 INSTANTIATE_TEST_SUITE_P(, Augment, devices(), device_name);
 
-// ---- Crops and turns -------------------------------------------------------------------------------------
-
 TEST_P(Augment, ForegroundCropsAreAroundAVoxelOfAnyClass) {
-  Tensor label = zeros({1, 9, 10, 11}, on(i64)), scan = number({2, 9, 10, 11});
+  Tensor label = zeros({1, 9, 10, 11}, on(i64)), scan = counting({2, 9, 10, 11}, f32);
   label.select(1, 0).select(1, 9).select(1, 10).fill_(7);  // one voxel, in a corner
   label.slice(1, 4, 6).fill_(2);                           // 220 of them
   std::set<int64_t> centres;
@@ -40,7 +35,7 @@ TEST_P(Augment, ForegroundCropsAreAroundAVoxelOfAnyClass) {
 }
 
 TEST_P(Augment, TurnsByQuarters) {
-  const Tensor scan = number({1, 3, 3, 3}), label = number({3, 3, 3}).to(i64);
+  const Tensor scan = counting({1, 3, 3, 3}, f32), label = counting({3, 3, 3}, f32).to(i64);
   std::set<Doubles> seen;
   for (int i = 0; i < 300; ++i) {
     const Sample s = random_turn({scan, label}, random);
@@ -50,14 +45,13 @@ TEST_P(Augment, TurnsByQuarters) {
   }
   EXPECT_EQ(seen.size(), 10u);  // one, three half turns and six quarter turns
   seen.clear();
-  for (int i = 0; i < 50; ++i) seen.insert(values(random_turn({number({1, 2, 3})}, random, {1, 2})[0]));
+  for (int i = 0; i < 50; ++i)
+    seen.insert(values(random_turn({counting({1, 2, 3}, f32)}, random, {1, 2})[0]));
   EXPECT_EQ(seen, (std::set<Doubles>{{0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}}));
 }
 
-// ---- Rotation, zoom, deformation --------------------------------------------------------------------------
-
 TEST_P(Augment, RotatesByHand) {
-  const Tensor scan = number({1, 2, 3, 3}), label = number({2, 3, 3}).to(u8);
+  const Tensor scan = counting({1, 2, 3, 3}, f32), label = counting({2, 3, 3}, f32).to(u8);
   const Sample s =
       random_spatial({scan, label}, {.rotation = {{{quarter, quarter}, {0, 0}, {0, 0}}}}, random);
   const Doubles turned{6, 3, 0, 7, 4, 1, 8, 5, 2, 15, 12, 9, 16, 13, 10, 17, 14, 11};
@@ -65,7 +59,7 @@ TEST_P(Augment, RotatesByHand) {
   EXPECT_EQ(s[1].dtype(), u8);
   EXPECT_TRUE(allclose(s[0], s[1].to(f32).unsqueeze(0), 1e-4, 1e-4));
   // Voxels twice as long along H: a quarter turn reads H at half the steps of W.
-  const Tensor wide = number({1, 1, 5});
+  const Tensor wide = counting({1, 1, 5}, f32);
   const Sample scaled = random_spatial(
       {wide}, {.size = {1, 5, 1}, .rotation = {{{quarter, quarter}, {0, 0}, {0, 0}}}, .spacing = {1, 2, 1}},
       random);
@@ -74,12 +68,13 @@ TEST_P(Augment, RotatesByHand) {
 
 TEST_P(Augment, ZoomsByHand) {
   const auto zoomed = [&](double zoom, OptionalTriple size) {
-    return values(random_spatial({number({1, 1, 4})}, {.size = size, .zoom = {zoom, zoom}}, random)[0]);
+    return values(
+        random_spatial({counting({1, 1, 4}, f32)}, {.size = size, .zoom = {zoom, zoom}}, random)[0]);
   };
   EXPECT_EQ(zoomed(2, {}), (Doubles{0.75, 1.25, 1.75, 2.25}));
   EXPECT_EQ(zoomed(1, {1, 1, 2}), (Doubles{1, 2}));
   EXPECT_EQ(zoomed(1, {1, 1, 6}), (Doubles{0, 0, 1, 2, 3, 0}));
-  const Sample same{number({1, 1, 4})};
+  const Sample same{counting({1, 1, 4}, f32)};
   EXPECT_EQ(random_spatial(same, {}, random)[0].impl(), same[0].impl());
 }
 
@@ -96,8 +91,6 @@ TEST_P(Augment, DeformsByAboutTheDeviation) {
   EXPECT_LT(max(abs(moved.slice(2, 9, 24) - moved.slice(2, 8, 23))).item(), 5) << "it is continuous";
 }
 
-// ---- Numbers ---------------------------------------------------------------------------------------------
-
 TEST_P(Augment, BlursByHand) {
   Tensor x = zeros({1, 9, 9, 9}, on(f64));
   x[0][4][4][4].fill_(1);
@@ -113,7 +106,7 @@ TEST_P(Augment, BlursByHand) {
 }
 
 TEST_P(Augment, GammaAndContrastByHand) {
-  const Tensor x = from_vector<double>({-2, 0, 2}, {1, 1, 3}, device());
+  const Tensor x = make({-2, 0, 2}, {1, 1, 3});
   EXPECT_EQ(values(random_gamma(x, {.gamma = {2, 2}}, random)), (Doubles{-2, -1, 2}));
   EXPECT_EQ(values(random_gamma(x, {.gamma = {2, 2}, .invert = true}, random)), (Doubles{-2, 1, 2}));
   const Tensor kept = random_gamma(x, {.gamma = {2, 2}, .keep_statistics = true}, random);
@@ -139,12 +132,10 @@ TEST_P(Augment, BiasFieldsAreSmooth) {
 }
 
 TEST_P(Augment, LowResolutionByHand) {
-  const Tensor x = number({1, 1, 1, 4});
+  const Tensor x = counting({1, 1, 1, 4}, f32);
   EXPECT_EQ(values(random_low_resolution(x, {0.5, 0.5}, random)), (Doubles{0, 0.5, 1.5, 2}));
   EXPECT_EQ(values(random_low_resolution(x, {1, 1}, random)), values(x));
 }
-
-// ---- All of them -----------------------------------------------------------------------------------------
 
 /// What nnU-Net does to a patch for training. `scan` is (C, D, H, W).
 Sample like_nnunet(const Sample& example, Triple patch, Generator& random) {
@@ -189,7 +180,7 @@ TEST_P(Augment, SpatialErrors) {
   EXPECT_ERRORS(ValueError, random_spatial({x}, {.zoom = {0, 1}}, random),
                 random_spatial({x}, {.elastic = {2, 1}}, random),
                 random_spatial({x}, {.elastic_distance = {1, 0, 1}}, random),
-                random_spatial({x}, {.spacing = {1, std::nan(""), 1}}, random),
+                random_spatial({x}, {.spacing = {1, nan, 1}}, random),
                 random_foreground_crop({x}, 1, {}, random), random_turn({x}, random, {1}),
                 random_turn({x}, random, {1, 1}), chance(1.5, random));
   EXPECT_ERRORS(ShapeError, random_spatial({x}, {.size = {1, 0, 1}}, random),

@@ -1,5 +1,6 @@
 // A run that is saved, loaded and continued gives the bits of an unbroken one.
 #include <sys/resource.h>
+
 #include <csignal>
 
 #include "tests/support/test.h"
@@ -52,7 +53,7 @@ struct TrainingRun {
   std::optional<optim::ExponentialMovingAverage> average;
   int64_t step = 0;
   double best = 1e30;
-  std::vector<float> losses;
+  Floats losses;
   Checkpoint checkpoint;
 };
 

@@ -19,7 +19,7 @@ std::string progress_line(int64_t steps, double seconds) {
   return text;
 }
 
-constexpr double forever = std::numeric_limits<double>::infinity();
+constexpr double forever = inf;
 
 TEST(Progress, TimeLeftIsThatOfTheStepsOrOfTheClock) {
   // A million steps of 20 ms and more take hours; just below 90 s the display is 1:30.

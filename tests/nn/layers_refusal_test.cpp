@@ -50,7 +50,7 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
                  "nn::BatchNorm3d: momentum must be finite, got nan");
   EXPECT_REFUSED(ValueError, nn::BatchNorm3d({.num_features = 1, .momentum = INFINITY}),
                  "nn::BatchNorm3d: momentum must be finite, got inf");
-  for (const double p : {-0.1, 1.1, std::nan("")})
+  for (const double p : {-0.1, 1.1, nan})
     EXPECT_REFUSED(ValueError, nn::Dropout({.p = p}), "nn::Dropout: p must be in [0, 1], got ");
 
   const char* const rule = ": needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16";
@@ -69,8 +69,6 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
   EXPECT_REFUSED(DTypeError, nn::BatchNorm3d({.num_features = 1, .tensor = ints}),
                  str("nn::BatchNorm3d", rule));
 }
-
-// ---- The errors of ops ------------------------------------------------------------------------------------
 
 /// The type of the error that f throws, and its message after the function's name.
 template <class F>
@@ -193,11 +191,9 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
   using Size = InterpolateOptions;
   for (const Size& o :
        {Size{}, Size{.size = 3, .scale_factor = 2}, Size{.scale_factor = {1, -1, 1}},
-        Size{.scale_factor = std::nan("")}, Size{.size = {1, 0, 1}}, Size{.size = 3, .align_corners = true}})
+        Size{.scale_factor = nan}, Size{.size = {1, 0, 1}}, Size{.size = 3, .align_corners = true}})
     expect_same_refusal<nn::Upsample>("nn::Upsample", o, "interpolate", [&] { interpolate(x, o); });
 }
-
-// ---- Inputs -----------------------------------------------------------------------------------------------
 
 TEST(LayersRefusalTest, InputsThatDoNotFitTheLayer) {
   nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 1});

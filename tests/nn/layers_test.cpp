@@ -2,12 +2,10 @@
 
 // The layers as a table: how each is made and printed, PyTorch's names of its parameters and buffers, and the
 // op that it stands for. Every check below runs on every row. layers_refusal_test.cpp has the options and
-// inputs that layers refuse, norm_test.cpp and dropout_test.cpp what only norms and Dropout do.
+// inputs that layers refuse, modal_layers_test.cpp what only norms and Dropout do.
 
 namespace vox {
 namespace {
-
-// ---- The ops that layers stand for ------------------------------------------------------------------------
 
 template <int dims>
 Tensor op_of(const nn::Conv<dims>& l, const Tensor& x) {
@@ -63,8 +61,6 @@ Tensor op_of(const nn::GroupNorm& l, const Tensor& x) {
 Tensor op_of(const nn::LayerNorm& l, const Tensor& x) {
   return layer_norm(x, l.options.normalized_shape, l.weight, l.bias, l.options.eps, l.activation);
 }
-
-// ---- The table --------------------------------------------------------------------------------------------
 
 using Names = std::vector<std::pair<std::string, Shape>>;
 using Shapes = std::vector<std::pair<Shape, Shape>>;
@@ -315,8 +311,6 @@ std::vector<Layer> layers() {
   return all;
 }
 
-// ---- The checks -------------------------------------------------------------------------------------------
-
 constexpr DType floating[] = {f32, f64, bf16, f16};
 
 DEVICE_SUITE(LayersTest);
@@ -333,7 +327,7 @@ void randomise(nn::Module& m) {
 }
 
 TEST_P(LayersTest, PrintTheirOptions) {
-  for (const Layer& layer : layers()) EXPECT_EQ(layer.make({.device = device()})->describe(), layer.printed);
+  for (const Layer& layer : layers()) EXPECT_EQ(layer.make(on(f32))->describe(), layer.printed);
 }
 
 TEST_P(LayersTest, StatesHavePyTorchsNamesAndShapes) {
@@ -455,12 +449,10 @@ TEST_P(LayersTest, Gradients) {
   }
 }
 
-// ---- Initial values ---------------------------------------------------------------------------------------
-
 /// All elements within +-bound, their extremes near it, their mean and variance those of the uniform
 /// distribution within 5 standard errors.
 void expect_uniform(const Tensor& t, double bound) {
-  const std::vector<double> v = t.detach().to(f64).to_vector<double>();
+  const Doubles v = t.detach().to(f64).to_vector<double>();
   const auto n = static_cast<double>(v.size());
   double sum = 0, square = 0, largest = 0;
   for (double x : v) {
@@ -497,7 +489,7 @@ TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
 
 TEST_P(LayersTest, NormsStartWithPyTorchsValues) {
   for (const Layer& layer : norms()) {
-    for (const auto& [name, t] : layer.make({.device = device()})->state_dict()) {
+    for (const auto& [name, t] : layer.make(on(f32))->state_dict()) {
       const int value = name == "weight" || name == "running_var" ? 1 : 0;
       EXPECT_TRUE(same_bits(t, full(t.shape(), value, t.options()))) << layer.printed << name;
     }
@@ -512,8 +504,6 @@ TEST(LayersSeedTest, SameSeedSameWeightsAndOtherSeedOthers) {
   EXPECT_TRUE(same_bits(weight(1), weight(1)));
   EXPECT_FALSE(same_bits(weight(1), weight(2)));
 }
-
-// ---- What only some layers do -----------------------------------------------------------------------------
 
 TEST_P(LayersTest, LinearByHand) {
   nn::Linear layer({.in_features = 3, .out_features = 2});

@@ -17,8 +17,8 @@ Sample without_5(int64_t i, Generator& random) {
   return numbered(i, random);
 }
 
-std::vector<std::vector<int64_t>> numbers_of(const Loader& loader, int64_t epoch, int64_t first = 0) {
-  std::vector<std::vector<int64_t>> all;
+std::vector<Ints> numbers_of(const Loader& loader, int64_t epoch, int64_t first = 0) {
+  std::vector<Ints> all;
   for (const Sample& batch : loader.epoch(epoch, first)) all.push_back(batch[1].to_vector<int64_t>());
   return all;
 }
@@ -39,7 +39,7 @@ TEST_P(LoaderTest, StacksExamplesInOrder) {
   EXPECT_FALSE(epoch.next().has_value());
   EXPECT_EQ(first[0].to_vector<float>(), (Floats{0, 0, 1, 1})) << "a later batch wrote to this one";
   EXPECT_EQ(numbers_of(Loader(5, numbered, {.batch_size = 2, .drop_last = true}), 0),
-            (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}}));
+            (std::vector<Ints>{{0, 1}, {2, 3}}));
   EXPECT_EQ(numbers_of(Loader(0, numbered), 0).size(), 0u);
 }
 
@@ -72,7 +72,7 @@ TEST_P(LoaderTest, BatchesDoNotDependOnThreads) {
 
 TEST(LoaderCpuTest, ShufflesAllExamples) {
   const Loader loader(100, numbered, {.batch_size = 100, .shuffle = true, .seed = 3});
-  std::vector<int64_t> first = numbers_of(loader, 0)[0], second = numbers_of(loader, 1)[0];
+  Ints first = numbers_of(loader, 0)[0], second = numbers_of(loader, 1)[0];
   EXPECT_NE(first, second);
   EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
   EXPECT_EQ(first, numbers_of(loader, 0)[0]);
@@ -82,7 +82,7 @@ TEST(LoaderCpuTest, ShufflesAllExamples) {
 
 TEST(LoaderCpuTest, EveryOrderOccurs) {
   const Loader loader(3, numbered, {.batch_size = 3, .shuffle = true});
-  std::set<std::vector<int64_t>> orders;
+  std::set<Ints> orders;
   for (int64_t epoch = 0; epoch < 60; ++epoch) orders.insert(numbers_of(loader, epoch)[0]);
   EXPECT_EQ(orders.size(), 6u);
 }
@@ -120,9 +120,9 @@ TEST(LoaderCpuTest, AnExceptionReachesTheCallerInItsPlace) {
 }
 
 /// The numbers of all batches of one example that four threads get of an epoch, sorted.
-std::vector<int64_t> taken_by_four(Loader::Epoch& epoch) {
+Ints taken_by_four(Loader::Epoch& epoch) {
   std::mutex mutex;
-  std::vector<int64_t> numbers;
+  Ints numbers;
   std::vector<std::thread> callers;
   for (int i = 0; i < 4; ++i) {
     callers.emplace_back([&] {
@@ -143,7 +143,7 @@ std::vector<int64_t> taken_by_four(Loader::Epoch& epoch) {
 }
 
 TEST_P(LoaderTest, SeveralThreadsShareTheBatches) {
-  std::vector<int64_t> all(200);
+  Ints all(200);
   std::iota(all.begin(), all.end(), 0);
   for (int64_t threads : {0, 1, 3}) {
     const Loader loader(200, numbered, {.threads = threads, .device = device()});
@@ -206,15 +206,13 @@ TEST(LoaderCpuTest, Errors) {
   EXPECT_THROW(Loader(1, numbered, {.device = Device::cuda()}).epoch().next(), DeviceError);
 }
 
-// ---- Augmentations ----------------------------------------------------------------------------------------
-
 DEVICE_SUITE(AugmentTest);
 
 TEST_P(AugmentTest, CropsAllTensorsAtTheSamePlace) {
-  const Tensor scan = arange(5 * 6 * 7, {f32, device()}).reshape({1, 5, 6, 7}),
-               label = arange(5 * 6 * 7, {i64, device()}).reshape({5, 6, 7});
+  const Tensor scan = arange(5 * 6 * 7, on(f32)).reshape({1, 5, 6, 7}),
+               label = arange(5 * 6 * 7, on(i64)).reshape({5, 6, 7});
   Generator random(1);
-  std::vector<bool> begins_at(4, false);
+  Bools begins_at(4, false);
   for (int i = 0; i < 50; ++i) {
     const Sample s = random_crop({scan, label}, {2, 3, 7}, random);
     EXPECT_EQ(s[0].shape(), (Shape{1, 2, 3, 7}));
@@ -229,7 +227,7 @@ TEST_P(AugmentTest, CropsAllTensorsAtTheSamePlace) {
 }
 
 TEST_P(AugmentTest, FlipsAllTensorsAlike) {
-  const Tensor scan = arange(8, {f32, device()}).reshape({1, 2, 2, 2}), label = scan.select(0, 0).to(i64);
+  const Tensor scan = arange(8, on(f32)).reshape({1, 2, 2, 2}), label = scan.select(0, 0).to(i64);
   Generator random(1);
   std::vector<int> seen(8, 0);
   for (int i = 0; i < 200; ++i) {
@@ -251,14 +249,14 @@ TEST_P(AugmentTest, ChangesIntensities) {
   const auto fixed =
       random_intensity(x, {.scale = {2, 2}, .shift = {3, 3}, .gamma = {2, 2}}, random).to_vector<float>();
   EXPECT_EQ(fixed, (Floats{3.125, 3.5, 5}));
-  std::vector<float> factors;
+  Floats factors;
   for (int i = 0; i < 100; ++i)
     factors.push_back(random_intensity(x, {.scale = {0.5, 2}}, random).to_vector<float>()[2]);
   EXPECT_GE(*std::min_element(factors.begin(), factors.end()), 0.5f);
   EXPECT_LE(*std::max_element(factors.begin(), factors.end()), 2.0f);
   EXPECT_LT(*std::min_element(factors.begin(), factors.end()), 0.7f);
   EXPECT_GT(*std::max_element(factors.begin(), factors.end()), 1.8f);
-  const Tensor many = zeros({10000}, {f32, device()});
+  const Tensor many = zeros({10000}, on(f32));
   double largest = 0;
   for (int i = 0; i < 20; ++i)
     largest = std::max<double>(largest, std(random_intensity(many, {.noise = 0.5}, random)).item<float>());
@@ -268,7 +266,7 @@ TEST_P(AugmentTest, ChangesIntensities) {
 
 TEST_P(AugmentTest, Errors) {
   Generator random;
-  const Tensor x = zeros({2, 3, 4}, {f32, device()});
+  const Tensor x = zeros({2, 3, 4}, on(f32));
   EXPECT_ERRORS(ShapeError, random_crop({x}, {2, 3, 5}, random), random_crop({x}, {0, 3, 4}, random),
                 random_crop({x, x.slice(0, 0, 1)}, 1, random), random_flip({x.select(0, 0)}, random));
   EXPECT_ERRORS(ValueError, random_crop({}, 1, random), random_flip({x}, random, {3}),

@@ -4,17 +4,17 @@
 namespace vox::nn {
 namespace {
 
-Tensor mask_of(std::vector<uint8_t> cells, const Shape& shape) { return from_vector(cells, shape); }
+Tensor mask_of(Bytes cells, const Shape& shape) { return from_vector(cells, shape); }
 
 Tensor random_mask(const Shape& shape, double share) { return lt(rand(shape, {f64}), share); }
 
 /// The distance of every cell to the nearest cell that is 0, by definition.
-std::vector<double> by_definition(const Tensor& mask, std::vector<double> spacing) {
+Doubles by_definition(const Tensor& mask, Doubles spacing) {
   Tensor three = mask.to(u8);
   while (three.rank() < 3) three = three.unsqueeze(0), spacing.insert(spacing.begin(), 1);
-  const std::vector<uint8_t> cells = three.to_vector<uint8_t>();
+  const Bytes cells = three.to_vector<uint8_t>();
   const int64_t h = three.size(1), w = three.size(2), n = three.numel();
-  std::vector<double> result;
+  Doubles result;
   for (int64_t i = 0; i < n; ++i) {
     double least = inf;
     for (int64_t k = 0; k < n; ++k) {
@@ -43,12 +43,12 @@ TEST_P(MetricsTest, DistancesOfHandCases) {
 }
 
 TEST(Metrics, DistancesEqualBruteForce) {
-  const std::vector<double> spacings[] = {{1, 1, 1}, {3, 0.7, 0.7}, {0.1, 10, 1}};
-  for (const std::vector<double>& spacing : spacings) {
+  const Doubles spacings[] = {{1, 1, 1}, {3, 0.7, 0.7}, {0.1, 10, 1}};
+  for (const Doubles& spacing : spacings) {
     for (const double share : {0.2, 0.9, 0.995}) {
       const Tensor mask = random_mask({9, 7, 11}, share).transpose(0, 2);  // not dense
-      const std::vector<double> expected = by_definition(mask, spacing);
-      const std::vector<double> found = distance_transform(mask, spacing).to_vector<double>();
+      const Doubles expected = by_definition(mask, spacing);
+      const Doubles found = distance_transform(mask, spacing).to_vector<double>();
       for (size_t i = 0; i < found.size(); ++i) {
         if (std::isinf(expected[i]))
           ASSERT_EQ(found[i], expected[i]);
@@ -65,7 +65,7 @@ TEST(Metrics, ThreadsDoNotChangeDistances) {
   const Tensor mask = random_mask({40, 41, 42}, 0.98);
   const int threads = get_num_threads();
   set_num_threads(1);
-  const std::vector<double> alone = distance_transform(mask, {1.5, 1, 1}).to_vector<double>();
+  const Doubles alone = distance_transform(mask, {1.5, 1, 1}).to_vector<double>();
   set_num_threads(4);
   EXPECT_EQ(distance_transform(mask, {1.5, 1, 1}).to_vector<double>(), alone);
   set_num_threads(threads);

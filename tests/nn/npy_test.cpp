@@ -1,7 +1,6 @@
 #include <sys/stat.h>
 
 #include "tests/support/test.h"
-#include "zip_archive.h"
 
 namespace vox {
 namespace {
@@ -12,15 +11,63 @@ class NpyTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(, NpyTest, devices(), device_name);
 
-std::string little_endian(uint64_t number, size_t bytes) {
+/// In little-endian order.
+std::string number(uint64_t value, size_t bytes) {
   std::string text;
-  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(number >> (8 * i) & 0xff);
+  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
   return text;
+}
+
+struct ArchiveOptions {
+  std::string comment = {};
+  bool zip64 = false;    ///< all sizes and places in fields of 64 bits
+  bool overlap = false;  ///< the directory names the first member's place for all
+};
+
+/// A zip archive of stored members, each a name and its bytes.
+std::string archive(const std::vector<std::pair<std::string, std::string>>& members,
+                    const ArchiveOptions& options = {}) {
+  const auto crc = [](const std::string& bytes) {
+    uint32_t state = ~0u;
+    for (const char c : bytes) {
+      state ^= static_cast<unsigned char>(c);
+      for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ (state & 1 ? 0xedb88320u : 0);
+    }
+    return ~state;
+  };
+  const uint64_t in_zip64 = 0xffffffff;
+  std::string all, directory;
+  for (const auto& [name, bytes] : members) {
+    const uint64_t begin = options.overlap ? 0 : all.size(), size = bytes.size();
+    const std::string extra =
+        options.zip64 ? number(1, 2) + number(24, 2) + number(size, 8) + number(size, 8) + number(begin, 8)
+                      : "";
+    const uint64_t short_size = options.zip64 ? in_zip64 : size;
+    // Version, flags, method, time and date; checksum, sizes, length of the name.
+    const std::string common = number(20, 2) + number(0, 2) + number(0, 2) + number(0, 4) +
+                               number(crc(bytes), 4) + number(short_size, 4) + number(short_size, 4) +
+                               number(name.size(), 2);
+    all += "PK\x03\x04" + common + number(0, 2) + name + bytes;
+    directory += "PK\x01\x02" + number(20, 2) + common + number(extra.size(), 2) + number(0, 2) +
+                 number(0, 8) + number(options.zip64 ? in_zip64 : begin, 4) + name + extra;
+  }
+  const uint64_t begin = all.size();
+  all += directory;
+  if (options.zip64) {
+    const uint64_t end64 = all.size();
+    all += "PK\x06\x06" + number(44, 8) + number(45, 2) + number(45, 2) + number(0, 8) +
+           number(members.size(), 8) + number(members.size(), 8) + number(directory.size(), 8) +
+           number(begin, 8);
+    all += "PK\x06\x07" + number(0, 4) + number(end64, 8) + number(1, 4);
+  }
+  all += "PK\x05\x06" + number(0, 4) + number(members.size(), 2) + number(members.size(), 2) +
+         number(directory.size(), 4) + number(begin, 4) + number(options.comment.size(), 2) + options.comment;
+  return all;
 }
 
 /// A file of version 1 with this header.
 std::string file(const std::string& header, const std::string& data = "") {
-  return std::string("\x93NUMPY\x01\x00", 8) + little_endian(header.size(), 2) + header + data;
+  return std::string("\x93NUMPY\x01\x00", 8) + number(header.size(), 2) + header + data;
 }
 
 std::string array(const std::string& descr, const std::string& shape, const std::string& data,
@@ -55,7 +102,7 @@ TEST_P(NpyTest, EveryDtypeAndLayoutComesBack) {
 
 TEST_P(NpyTest, EmptyTensorsScalarsAndLeaves) {
   for (const Shape& shape : {Shape{}, Shape{5}, Shape{0}, Shape{3, 0, 2}, Shape{1, 1, 1, 1, 1, 1, 1, 2}}) {
-    Tensor t = full(shape, 2.5, {.device = device()});
+    Tensor t = full(shape, 2.5, on(f32));
     save_npy(folder_ / "t.npy", t.set_requires_grad());
     const Tensor back = load_npy(folder_ / "t.npy");
     EXPECT_EQ(back.shape(), shape);
@@ -89,7 +136,7 @@ TEST(Npy, FilesOfNumpyAreReadAndWrittenAlike) {
     const Tensor t = load_npy(of_numpy / name);
     EXPECT_EQ(t.dtype(), dtype);
     EXPECT_EQ(t.shape(), (Shape{2, 3}));
-    const std::vector<double> truth{0, 1, 1, 1, 1, 1}, numbers{0, 1, 2, 3, 4, 5};
+    const Doubles truth{0, 1, 1, 1, 1, 1}, numbers{0, 1, 2, 3, 4, 5};
     EXPECT_EQ(t.to(f64).to_vector<double>(), dtype == boolean ? truth : numbers);
     const std::string plain(name);
     if (!plain.starts_with("little") && !plain.starts_with("bytes")) continue;
@@ -129,7 +176,7 @@ TEST(Npy, BigEndianNumbersAreConverted) {
     write_bytes(folder / "t.npy", array(descr, "(2,)", data));
     return load_npy(folder / "t.npy").to(f64).to_vector<double>();
   };
-  const std::vector<double> expected{1.5, -2};
+  const Doubles expected{1.5, -2};
   EXPECT_EQ(load("'>f4'", std::string("\x3f\xc0\0\0\xc0\0\0\0", 8)), expected);
   EXPECT_EQ(load("'>f8'", std::string("\x3f\xf8\0\0\0\0\0\0\xc0\0\0\0\0\0\0\0", 16)), expected);
   EXPECT_EQ(load("'>f2'", std::string("\x3e\0\xc0\0", 4)), expected);
@@ -142,8 +189,8 @@ TEST(Npy, AllSpellingsOfTheHeader) {
   const std::string data = bytes_of<float>({1, 2});
   const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
   const std::string versions[] = {
-      std::string("\x93NUMPY\x02\x00", 8) + little_endian(header.size(), 4) + header + data,
-      std::string("\x93NUMPY\x03\x00", 8) + little_endian(header.size(), 4) + header + data,
+      std::string("\x93NUMPY\x02\x00", 8) + number(header.size(), 4) + header + data,
+      std::string("\x93NUMPY\x03\x00", 8) + number(header.size(), 4) + header + data,
       file(R"({"shape":(2,),"fortran_order":False,"descr":"<f4"})", data),
       file("  { 'fortran_order' :False,\n'descr': '<f4'\t, 'shape': ( 2 , ) }   \n", data),
   };

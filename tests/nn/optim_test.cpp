@@ -20,19 +20,17 @@ Make maker(const typename Opt::Options& options = {}) {
   return [options](const Parameters& p) { return std::make_unique<Opt>(p, options); };
 }
 
-Tensor parameter(const std::vector<double>& values, Device device) {
+Tensor parameter(const Doubles& values, Device device) {
   return from_vector(values, {static_cast<int64_t>(values.size())}, device).set_requires_grad(true);
 }
 
-// ---- Steps ------------------------------------------------------------------------------------------------
-
 /// PyTorch's parameters (torch 1.13, f64) after 20 steps with these gradients; q has none in every third, so
 /// its updates are fewer.
-void expect_torch(Device device, const Make& make, const std::vector<double>& expected) {
+void expect_torch(Device device, const Make& make, const Doubles& expected) {
   Tensor p = parameter({1, -2, 0.5, 3}, device), q = parameter({0.25, -1.5}, device);
   const auto optimizer = make({p, q});
   for (int t = 0; t < 20; ++t) {
-    std::vector<double> of_p, of_q;
+    Doubles of_p, of_q;
     for (int i = 0; i < 4; ++i) of_p.push_back(std::sin(1.7 * t + i) * (i + 1));
     for (int i = 0; i < 2; ++i) of_q.push_back(std::cos(0.9 * t + i));
     p.set_grad(from_vector(of_p, {4}, device));
@@ -41,7 +39,7 @@ void expect_torch(Device device, const Make& make, const std::vector<double>& ex
     EXPECT_EQ(p.grad().to_vector<double>(), of_p) << "the gradient is not the optimiser's to change";
   }
   EXPECT_EQ(optimizer->steps(), 20);
-  std::vector<double> got = p.to_vector<double>();
+  Doubles got = p.to_vector<double>();
   for (const double v : q.to_vector<double>()) got.push_back(v);
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-13) << i;
 }
@@ -97,8 +95,6 @@ TEST_P(OptimTest, TwentyStepsOfRmsprop) {
                 0.24081978280035973, -1.4243822796992989});
 }
 
-// ---- Lists of parameters --------------------------------------------------------------------------------
-
 /// A leaf of n numbers at an offset in memory that is not a multiple of 16 bytes.
 Tensor unaligned(int64_t n, DType dtype, Device device, uint64_t seed) {
   return normal({n + 1}, {f64, device}, seed).to(dtype).slice(0, 1, n + 1).detach().set_requires_grad();
@@ -106,17 +102,17 @@ Tensor unaligned(int64_t n, DType dtype, Device device, uint64_t seed) {
 
 // One optimiser of many parameters leaves the bits of one optimiser for each.
 TEST_P(OptimTest, ParametersInOneListAreIndependent) {
-  const std::vector<int64_t> sizes{0, 1, 3, 1000, 5000, 70'001};
+  const Ints sizes{0, 1, 3, 1000, 5000, 70'001};
   const auto make = [&] {
     Parameters parameters;
     for (const DType dtype : {f32, f64, bf16, f16}) {
       for (uint64_t k = 0; k < 24; ++k) {
         const int64_t n = sizes[k % sizes.size()];
         parameters.push_back(k < 6 ? unaligned(n, dtype, device(), k)
-                                   : normal({n}, {f64, device()}, k).to(dtype).set_requires_grad());
+                                   : normal({n}, on(f64), k).to(dtype).set_requires_grad());
       }
     }
-    parameters.push_back(normal({40, 30}, {f64, device()}).transpose(0, 1).set_requires_grad());
+    parameters.push_back(normal({40, 30}, on(f64)).transpose(0, 1).set_requires_grad());
     return parameters;
   };
   const auto check = [&](const Make& make_optimizer) {
@@ -130,7 +126,7 @@ TEST_P(OptimTest, ParametersInOneListAreIndependent) {
         if (i % 7 != step) {
           const bool is_strided = i % 5 == 0 && a.rank() == 1;
           const Shape shape = is_strided ? Shape{a.numel(), 2} : a.shape();
-          g = normal(shape, {f64, device()}, 50 * step + i).to(a.dtype());
+          g = normal(shape, on(f64), 50 * step + i).to(a.dtype());
           if (is_strided) g = g.select(1, 0);
         }
         a.set_grad(g), b.set_grad(g);
@@ -151,7 +147,7 @@ TEST_P(OptimTest, AStepInvalidatesGraphsThatSavedTheParameter) {
   Tensor p = parameter({1, 2}, device());
   SGD optimizer({p}, {.lr = 1});
   Tensor y = (p * p).sum();
-  p.set_grad(ones({2}, {f64, device()}));
+  p.set_grad(ones({2}, on(f64)));
   optimizer.step();
   EXPECT_THROW(y.backward(), GradError);
 }
@@ -179,8 +175,6 @@ TEST_P(OptimTest, StateFollowsParametersThatAreCast) {
   step(f64);
   EXPECT_NEAR(net.bias.item<double>(), before - 0.5 * 1 - 0.5 * 1.5, 1e-6) << "momentum was kept";
 }
-
-// ---- bf16 and f16 -----------------------------------------------------------------------------------------
 
 /// One step from the same numbers in 16 bits and in f32: equal except for the rounding of the parameter.
 void check_steps(DType half, Device device, const Make& make) {
@@ -224,7 +218,7 @@ TEST_P(OptimTest, SixteenBitsTrainAndStay) {
             {.in_channels = 8, .out_channels = 1, .kernel_size = 4, .stride = 2, .padding = 1})};
     net.to(half).to(device());
     Adam adam(net.parameters(), {.lr = 1e-2});
-    const Tensor small = rand({2, 1, 4, 4, 4}, {half, device()}), big = interpolate(small, {.size = 8});
+    const Tensor small = rand({2, 1, 4, 4, 4}, on(half)), big = interpolate(small, {.size = 8});
     float first = 0, last = 0;
     for (int step = 0; step < 60; ++step) {
       adam.zero_grad();
@@ -239,8 +233,6 @@ TEST_P(OptimTest, SixteenBitsTrainAndStay) {
     EXPECT_LT(last, 0.1f * first) << half;
   }
 }
-
-// ---- State --------------------------------------------------------------------------------------------
 
 /// Weights after 6 steps: in one run, or with everything saved to a file and loaded after 3.
 nn::StateDict trained(Device device, const Make& make_optimizer, bool broken) {
@@ -289,7 +281,7 @@ TEST_P(OptimTest, AResumedRunHasTheBitsOfAnUnbrokenOne) {
 TEST_P(OptimTest, TheStateIsACopyByName) {
   Tensor p = parameter({1, 2}, device()), untouched = parameter({1}, device());
   Adam optimizer({p, untouched});
-  p.set_grad(from_vector<double>({10, 20}, {2}, device()));
+  p.set_grad(make({10, 20}, {2}));
   optimizer.step();
   const Optimizer::State state = optimizer.state_dict();
   ASSERT_EQ(state.size(), 4u);
@@ -409,8 +401,6 @@ TEST(OptimStateTest, ErrorsSayWhichParameter) {
   EXPECT_EQ(sgd.steps(), 0);
 }
 
-// ---- Groups -------------------------------------------------------------------------------------------
-
 TEST_P(OptimTest, GroupsHaveOptionsOfTheirOwn) {
   Tensor p = parameter({1, 2}, device()), q = parameter({3}, device()), r = parameter({4}, device());
   SGD sgd({p}, {.lr = 0.5});
@@ -445,15 +435,15 @@ TEST_P(OptimTest, GroupsHaveOptionsOfTheirOwn) {
 
 TEST_P(OptimTest, AGroupOfAdamWIsAnAdamWOfItsOwn) {
   const auto make = [&](int seed) {
-    return normal({5}, {.device = device()}, static_cast<unsigned>(seed)).set_requires_grad();
+    return normal({5}, on(f32), static_cast<unsigned>(seed)).set_requires_grad();
   };
   Tensor p = make(1), q = make(2), alone_p = make(1), alone_q = make(2);
   AdamW both({p}, {.lr = 0.1});
   both.add_group({q}, {.lr = 0.01, .beta1 = 0.5, .weight_decay = 0});
   AdamW first({alone_p}, {.lr = 0.1}), second({alone_q}, {.lr = 0.01, .beta1 = 0.5, .weight_decay = 0});
   for (unsigned i = 0; i < 3; ++i) {
-    for (Tensor* t : {&p, &alone_p}) t->set_grad(normal({5}, {.device = device()}, 3 + i));
-    for (Tensor* t : {&q, &alone_q}) t->set_grad(normal({5}, {.device = device()}, 7 + i));
+    for (Tensor* t : {&p, &alone_p}) t->set_grad(normal({5}, on(f32), 3 + i));
+    for (Tensor* t : {&q, &alone_q}) t->set_grad(normal({5}, on(f32), 7 + i));
     both.step(), first.step(), second.step();
   }
   EXPECT_TRUE(same_bits(p, alone_p));
@@ -487,11 +477,9 @@ TEST(OptimStateDeathTest, AStepWithoutMemoryChangesNothing) {
   EXPECT_EXIT(step_without_memory(), ::testing::ExitedWithCode(0), "^refused: 1 0, step 0, 1$");
 }
 
-// ---- clip_grad_value_, clip_grad_norm_ -------------------------------------------------------------------
-
 TEST_P(OptimTest, ClipsValues) {
   Tensor p = parameter({0, 0, 0, 0}, device()), none = parameter({0}, device());
-  p.set_grad(from_vector<double>({-3, 0.5, 2, NAN}, {4}, device()));
+  p.set_grad(make({-3, 0.5, 2, NAN}, {4}));
   optim::clip_grad_value_({p, none}, 1);
   const auto g = p.grad().to_vector<double>();
   EXPECT_EQ(Doubles(g.begin(), g.begin() + 3), (Doubles{-1, 0.5, 1}));
@@ -502,7 +490,7 @@ TEST_P(OptimTest, ClipsValues) {
 
 TEST_P(OptimTest, ALoadedStateIsNotChangedByAStep) {
   Tensor p = parameter({1, 2}, device());
-  p.set_grad(from_vector<double>({10, 20}, {2}, device()));
+  p.set_grad(make({10, 20}, {2}));
   SGD first({p}, {.momentum = 0.5}), second({p}, {.momentum = 0.5});
   first.step();
   const Optimizer::State state = first.state_dict();
@@ -513,7 +501,7 @@ TEST_P(OptimTest, ALoadedStateIsNotChangedByAStep) {
 
 TEST_P(OptimTest, ClipGradNormOfATinyGradient) {
   Tensor p = parameter({0}, device());
-  p.set_grad(from_vector<double>({1e-5}, {1}, device()));
+  p.set_grad(make({1e-5}, {1}));
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p}, 1e-6), 1e-5);
   EXPECT_NEAR(p.grad().to_vector<double>()[0] / (1e-5 * 1e-6 / (1e-5 + 1e-6)), 1, 1e-12);
 }
@@ -521,8 +509,8 @@ TEST_P(OptimTest, ClipGradNormOfATinyGradient) {
 TEST_P(OptimTest, ClipGradNormScalesAllGradientsTogether) {
   Tensor p = parameter({0, 0}, device()), q = parameter({0}, device()), none = parameter({0}, device());
   const auto set = [&] {
-    p.set_grad(from_vector<double>({2, 3}, {2}, device()));
-    q.set_grad(from_vector<double>({-6}, {1}, device()));
+    p.set_grad(make({2, 3}, {2}));
+    q.set_grad(make({-6}, {1}));
   };
   set();
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q, none}, 8), 7);
@@ -539,8 +527,8 @@ TEST_P(OptimTest, ClipGradNormScalesAllGradientsTogether) {
 
 TEST_P(OptimTest, ClipGradNormOfMixedDTypesAndOfNonFiniteGradients) {
   Tensor p = parameter({0, 0}, device());
-  Tensor q = zeros({1}, {.dtype = bf16, .device = device()}).set_requires_grad();
-  p.set_grad(from_vector<double>({3e30, 4e30}, {2}, device()));
+  Tensor q = zeros({1}, on(bf16)).set_requires_grad();
+  p.set_grad(make({3e30, 4e30}, {2}));
   q.set_grad(full({1}, 0.5, q.options()));
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q}, 1e30), 5e30);
   EXPECT_NEAR(p.grad().to_vector<double>()[1], 8e29, 1e24);

@@ -207,8 +207,6 @@ TEST(OwnModulesTest, AMemberThatIsNotListedIsAnError) {
   EXPECT_EQ(net.parameters().size(), 2u);
 }
 
-// ---- Hooks ----------------------------------------------------------------------------------------------
-
 TEST(OwnModulesTest, ForwardHooksSeeTensorsAndMayReplaceResults) {
   Split split;
   std::vector<Shape> seen;
@@ -260,8 +258,6 @@ TEST(OwnModulesTest, SequentialCallsTheHooksOfLayersThatItWouldJoin) {
     net[layer].remove_forward_hook(id);
   }
 }
-
-// ---- apply, printing, Sequential, Residual --------------------------------------------------------------
 
 TEST(OwnModulesTest, ApplyReachesChildrenFirst) {
   const auto shared = std::make_shared<nn::Linear>(nn::Linear::Options{.in_features = 2, .out_features = 2});

@@ -4,7 +4,7 @@
 namespace vox::nn {
 namespace {
 
-using Starts = std::vector<int64_t>;
+using Starts = Ints;
 
 double largest(const Tensor& x) { return abs(x).max().item(); }
 
@@ -26,7 +26,7 @@ TEST(SlidingWindow, PlanIsThatOfNnUnet) {
 }
 
 TEST(SlidingWindow, WeightsAreThoseOfNnUnet) {
-  const std::vector<float> w = gaussian_window({6, 5}).to_vector<float>();
+  const Floats w = gaussian_window({6, 5}).to_vector<float>();
   EXPECT_EQ(w[3 * 5 + 2], 10);
   EXPECT_EQ(w[2 * 5 + 2], static_cast<float>(float16(10 * std::exp(-0.5 * 64 / 36))));
   EXPECT_EQ(w[3 * 5 + 4], static_cast<float>(float16(10 * std::exp(-0.5 * 256 / 25))));

@@ -1,15 +1,5 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-#include <string>
-#include <vector>
-
-#include <voxgrad/voxgrad.h>
-
 #include "examples/06_nnunet/architectures.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // Networks of other authors, trained for six steps in f64: their losses are PyTorch's, as printed by
 // tests/reference/twins.py, from which weights and data follow by a formula.
@@ -19,14 +9,14 @@ namespace {
 
 /// Of -0.5 to 0.5, for tensor k.
 Tensor numbers(int64_t k, const Shape& shape) {
-  std::vector<double> values(static_cast<size_t>(checked_numel("numbers", shape)));
+  Doubles values(static_cast<size_t>(checked_numel("numbers", shape)));
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<double>((static_cast<int64_t>(i) * 37 + k * 101 + 11) % 1009) / 1009 - 0.5;
   return from_vector(values, shape);
 }
 
 Tensor classes(int64_t count, const Shape& shape) {
-  std::vector<int64_t> values(static_cast<size_t>(checked_numel("classes", shape)));
+  Ints values(static_cast<size_t>(checked_numel("classes", shape)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = (static_cast<int64_t>(i) * 7919 + 13) % 101 % count;
   return from_vector(values, shape);
 }
@@ -45,8 +35,8 @@ void start(nn::Module& network, Device device) {
 }
 
 template <class Loss>
-std::vector<double> losses_of(nn::Module& network, optim::Optimizer& optimizer, double norm, Loss loss) {
-  std::vector<double> losses;
+Doubles losses_of(nn::Module& network, optim::Optimizer& optimizer, double norm, Loss loss) {
+  Doubles losses;
   for (int step = 0; step < 6; ++step) {
     optimizer.zero_grad();
     const Tensor y = loss();
@@ -58,10 +48,7 @@ std::vector<double> losses_of(nn::Module& network, optim::Optimizer& optimizer, 
   return losses;
 }
 
-// ---- dynamic_network_architectures' ResidualEncoderUNet, with MONAI's DiceCELoss
-// -----------------------------
-
-std::vector<double> residual_encoder_unet(Device device) {
+Doubles residual_encoder_unet(Device device) {
   nnunet::Architecture a;
   a.residual = true;
   a.features = {4, 6, 8}, a.blocks = {1, 2, 2}, a.decoder_convs = {1, 1};
@@ -81,8 +68,6 @@ std::vector<double> residual_encoder_unet(Device device) {
     return (2 * criterion(scores[0], target) + criterion(scores[1], half)) / 3;
   });
 }
-
-// ---- MedNeXt, of MONAI's blocks ---------------------------------------------------------------------------
 
 nn::Conv3d conv(int64_t in, int64_t out, int64_t kernel = 1, int64_t stride = 1, int64_t groups = 1) {
   return nn::Conv3d({.in_channels = in,
@@ -150,7 +135,7 @@ struct Up : MedNeXtBlock<nn::ConvTranspose3d> {
       : MedNeXtBlock(conv_transpose(in, in, 3, 2, in), in, out, 2),
         res_conv(conv_transpose(in, out, 1, 2, 1)) {}
   Tensor forward(const Tensor& x) {
-    const std::vector<int64_t> front{1, 0, 1, 0, 1, 0};
+    const Ints front{1, 0, 1, 0, 1, 0};
     return pad(MedNeXtBlock::forward(x), front) + pad(res_conv(x), front);
   }
 };
@@ -175,7 +160,7 @@ struct MedNeXt : nn::Module {
   }
 };
 
-std::vector<double> mednext(Device device) {
+Doubles mednext(Device device) {
   MedNeXt network;
   start(network, device);
   const Tensor x = (numbers(0, {2, 2, 6, 8, 4}) * 2).to(device);
@@ -184,8 +169,6 @@ std::vector<double> mednext(Device device) {
   return losses_of(network, optimizer, 1,
                    [&] { return cross_entropy(network(x), target, {.label_smoothing = 0.1}); });
 }
-
-// ---- A radiance field: features in a volume, decoded along rays ------------------------------------------
 
 nn::Linear linear(int64_t in, int64_t out) { return nn::Linear({.in_features = in, .out_features = out}); }
 
@@ -212,7 +195,7 @@ struct RadianceGrid : nn::Module {
   }
 };
 
-std::vector<double> radiance_grid(Device device) {
+Doubles radiance_grid(Device device) {
   RadianceGrid network;
   start(network, device);
   const Tensor target = (numbers(0, {30, 3}) + 0.5).to(device);
@@ -227,12 +210,10 @@ std::vector<double> radiance_grid(Device device) {
   });
 }
 
-// ---- The losses ------------------------------------------------------------------------------------------
-
 struct Twin {
   const char* name;
-  std::vector<double> (*train)(Device);
-  std::vector<double> losses;  ///< PyTorch's
+  Doubles (*train)(Device);
+  Doubles losses;  ///< PyTorch's
 };
 
 class TwinsTest : public testing::DeviceTest {};
@@ -254,7 +235,7 @@ TEST_P(TwinsTest, TrainAsInPyTorch) {
         0.08467411114688178, 0.08213658661252349}},
   };
   for (const auto& [name, train, expected] : twins) {
-    const std::vector<double> losses = train(device());
+    const Doubles losses = train(device());
     ASSERT_EQ(losses.size(), expected.size());
     for (size_t step = 0; step < expected.size(); ++step)
       EXPECT_NEAR(losses[step], expected[step], 1e-11) << name << ", step " << step;

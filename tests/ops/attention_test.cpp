@@ -14,8 +14,8 @@ Tensor defined(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
 
 TEST_P(AttentionTest, ByHand) {
   // Scores 0 and log 3 give the probabilities 1/4 and 3/4.
-  const Tensor q = ones({1, 1}, on(f64)), k = from_vector<double>({0, std::log(3.0)}, {2, 1}, device()),
-               v = from_vector<double>({4, 8, 0, 12}, {2, 2}, device());
+  const Tensor q = ones({1, 1}, on(f64)), k = make({0, std::log(3.0)}, {2, 1}),
+               v = make({4, 8, 0, 12}, {2, 2});
   const auto y = scaled_dot_product_attention(q, k, v).to_vector<double>();
   EXPECT_NEAR(y[0], 1, 1e-14);
   EXPECT_NEAR(y[1], 11, 1e-14);
@@ -30,12 +30,12 @@ TEST_P(AttentionTest, IsItsDefinitionWithEveryMask) {
        {Shape{5, 7}, Shape{1, 7}, Shape{3, 5, 7}, Shape{2, 1, 5, 1}, Shape{2, 3, 5, 7}}) {
     const Tensor mask = normal(shape, on(f64), 4);
     EXPECT_TRUE(allclose(scaled_dot_product_attention(q, k, v, {.attn_mask = mask}), defined(q, k, v, mask)));
-    const Tensor seen = logical_or(mask > 0, eq(arange(shape[shape.rank() - 1], {i64, device()}), 0));
-    const Tensor added = where(seen, 0, full(shape, -std::numeric_limits<double>::infinity(), on(f64)));
+    const Tensor seen = logical_or(mask > 0, eq(arange(shape[shape.rank() - 1], on(i64)), 0));
+    const Tensor added = where(seen, 0, full(shape, -inf, on(f64)));
     EXPECT_TRUE(
         allclose(scaled_dot_product_attention(q, k, v, {.attn_mask = seen}), defined(q, k, v, added)));
   }
-  const Tensor rows = arange(5, {i64, device()}).unsqueeze(1), columns = arange(7, {i64, device()});
+  const Tensor rows = arange(5, on(i64)).unsqueeze(1), columns = arange(7, on(i64));
   EXPECT_TRUE(allclose(scaled_dot_product_attention(q, k, v, {.is_causal = true}),
                        scaled_dot_product_attention(q, k, v, {.attn_mask = ge(rows, columns)})));
   EXPECT_EQ(scaled_dot_product_attention(q[0][0], k[0][0], v[0][0]).shape(), Shape({5, 6}));
@@ -67,7 +67,7 @@ TEST(AttentionBlocksTest, AreTheDefinitionInLessMemory) {
     Tensor added = mask_copy;
     if (causal) {
       const Tensor at = arange(tokens, {i64});
-      added = where(ge(at.unsqueeze(1), at), 0, full({}, -std::numeric_limits<double>::infinity()));
+      added = where(ge(at.unsqueeze(1), at), 0, full({}, -inf));
     }
     const Tensor expected = defined(copy[0], copy[1], copy[2], added);
     expected.backward(g);
@@ -91,9 +91,9 @@ TEST_P(AttentionTest, OneHotProbabilitiesAreExact) {
     for (const DType dtype : {f32, bf16, f16}) {
       const int64_t targets = std::min({of_key, columns, rows});
       const TensorOptions whole{i64, device()};
-      std::vector<int64_t> at(static_cast<size_t>(rows));
+      Ints at(static_cast<size_t>(rows));
       for (int64_t i = 0; i < rows; ++i) at[static_cast<size_t>(i)] = i % targets;
-      const Tensor target = from_vector<int64_t>(at, {rows}, device()), source = arange(columns, whole);
+      const Tensor target = ints(at, {rows}), source = arange(columns, whole);
       const auto one_hot = [&, heads = heads, e = of_key](const Tensor& which) {
         const Tensor one = eq(which.unsqueeze(1), arange(e, whole)).to(dtype) * 64;
         return one.expand({heads, which.size(0), e}).clone().set_requires_grad();

@@ -6,18 +6,10 @@
 namespace vox {
 namespace {
 
-class CallsTest : public DeviceTest {
- protected:
-  static Tensor numbers(const Doubles& values) { return make(values, values.size()); }
-  static Tensor range(const Shape& shape) {
-    return arange(checked_numel("tests", shape), {f64, device()}).reshape(shape);
-  }
-  static Doubles values(const Tensor& x) { return x.to_vector<double>(); }
-};
-INSTANTIATE_TEST_SUITE_P(, CallsTest, devices(), device_name);
+DEVICE_SUITE(CallsTest);
 
 TEST_P(CallsTest, AnIntegerStandsForAListOfDims) {
-  const Tensor x = range({2, 3, 4});
+  const Tensor x = counting({2, 3, 4});
   EXPECT_EQ(mean(x, 2, true).shape(), (Shape{2, 3, 1}));
   EXPECT_EQ(values(sum(x, -1)), values(sum(x, {2})));
   EXPECT_EQ(x.mean(1).shape(), (Shape{2, 4}));
@@ -40,7 +32,7 @@ TEST_P(CallsTest, ClampWithOneBoundOrTensors) {
   EXPECT_EQ(values(clamp(x, {.max = 0}))[3], 0);
   EXPECT_EQ(values(clamp(x, {.min = -1, .max = 1}))[3], 1);
   EXPECT_TRUE(std::isnan(values(clamp(x, {.max = 0}))[4]));
-  const Tensor whole = from_vector<int64_t>({-5, 5}, {2}, device());
+  const Tensor whole = ints({-5, 5}, {2});
   EXPECT_EQ(clamp(whole, {.min = 0}).to_vector<int64_t>(), (Ints{0, 5}));
   const Tensor bytes = from_vector<uint8_t>({1, 255}, {2}, device());
   EXPECT_EQ(clamp(bytes, {.min = 2}).to_vector<uint8_t>(), (Bytes{2, 255}));
@@ -82,7 +74,7 @@ TEST_P(CallsTest, NumbersAsOperands) {
   EXPECT_EQ((x < 0.5).to_vector<bool>(), (x <= numbers({-1, 0, 0})).to_vector<bool>());
   EXPECT_EQ(values(where(gt(x, 0), 7, x)), (Doubles{-1, 7, 7}));
   EXPECT_EQ(values(masked_fill(x, lt(x, 0), -inf)), (Doubles{-inf, 0.5, 2}));
-  EXPECT_THROW(maximum(from_vector<int64_t>({1}, {1}, device()), 0.5), ValueError);
+  EXPECT_THROW(maximum(ints({1}, {1}), 0.5), ValueError);
 }
 
 TEST_P(CallsTest, CompoundAssignmentWritesInPlace) {
@@ -109,7 +101,7 @@ TEST_P(CallsTest, CompoundAssignmentWritesInPlace) {
 }
 
 TEST_P(CallsTest, IndicesAndSlices) {
-  const Tensor x = range({4, 3});
+  const Tensor x = counting({4, 3});
   EXPECT_EQ(values(x[1]), (Doubles{3, 4, 5}));
   EXPECT_EQ(x[-1][0].item<double>(), 9);
   EXPECT_EQ(values(x[{.start = 1, .end = 3}]), (Doubles{3, 4, 5, 6, 7, 8}));
@@ -165,13 +157,13 @@ TEST_P(CallsTest, TestsOfElements) {
   EXPECT_EQ(isnan(x).to_vector<bool>(), (Bools{false, true, false, false, false}));
   EXPECT_EQ(isinf(x).to_vector<bool>(), (Bools{false, false, true, true, false}));
   EXPECT_EQ(isfinite(x).to_vector<bool>(), (Bools{true, false, false, false, true}));
-  const Tensor whole = from_vector<int64_t>({3, 0}, {2}, device());
+  const Tensor whole = ints({3, 0}, {2});
   EXPECT_EQ(isfinite(whole).to_vector<bool>(), (Bools{true, true}));
   EXPECT_EQ(isinf(whole).to_vector<bool>(), (Bools{false, false}));
   EXPECT_EQ(floor(whole).to_vector<int64_t>(), (Ints{3, 0}));
   EXPECT_EQ(isfinite(isnan(x)).to_vector<bool>(), Bools(5, true));
 
-  const Tensor a = from_vector<int64_t>({0, 0, 2, 2}, {4}, device()), b = numbers({0, 1, 0, nan});
+  const Tensor a = ints({0, 0, 2, 2}, {4}), b = numbers({0, 1, 0, nan});
   EXPECT_EQ(logical_and(a, b).to_vector<bool>(), (Bools{false, false, false, true}));
   EXPECT_EQ(logical_or(a, b).to_vector<bool>(), (Bools{false, true, true, true}));
   EXPECT_EQ(logical_xor(a, b).to_vector<bool>(), (Bools{false, true, true, false}));
@@ -193,11 +185,11 @@ TEST_P(CallsTest, TestsOfElements) {
   for (double bad : {-1e-300, nan}) {
     EXPECT_ERRORS(ValueError, allclose(whole, whole, bad, 0), allclose(whole, whole, 0, bad));
   }
-  EXPECT_TRUE(allclose(full({2}, 1, {bf16, device()}), ones({2}, {bf16, device()})));
+  EXPECT_TRUE(allclose(full({2}, 1, on(bf16)), ones({2}, on(bf16))));
 }
 
 TEST_P(CallsTest, FlipAndRoll) {
-  const Tensor x = range({2, 3});
+  const Tensor x = counting({2, 3});
   EXPECT_EQ(values(flip(x, 1)), (Doubles{2, 1, 0, 5, 4, 3}));
   EXPECT_EQ(values(flip(x, {0, -1})), (Doubles{5, 4, 3, 2, 1, 0}));
   EXPECT_EQ(values(flip(x[0][0], 0)), (Doubles{0}));
@@ -214,7 +206,7 @@ TEST_P(CallsTest, FlipAndRoll) {
 }
 
 TEST_P(CallsTest, PaddingModes) {
-  const Tensor x = range({1, 4});
+  const Tensor x = counting({1, 4});
   EXPECT_EQ(values(pad(x, {2, 3}, PadMode::reflect)), (Doubles{2, 1, 0, 1, 2, 3, 2, 1, 0}));
   EXPECT_EQ(values(pad(x, {2, 1}, PadMode::replicate)), (Doubles{0, 0, 0, 1, 2, 3, 3}));
   EXPECT_EQ(values(pad(x, {2, 4}, PadMode::circular)), (Doubles{2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));
@@ -225,7 +217,7 @@ TEST_P(CallsTest, PaddingModes) {
 }
 
 TEST_P(CallsTest, OneHot) {
-  const Tensor classes = from_vector<int64_t>({2, 0}, {2, 1}, device());
+  const Tensor classes = ints({2, 0}, {2, 1});
   const Tensor y = one_hot(classes, 3);
   EXPECT_EQ(y.shape(), (Shape{2, 1, 3}));
   EXPECT_EQ(y.to_vector<int64_t>(), (Ints{0, 0, 1, 1, 0, 0}));
@@ -237,7 +229,7 @@ TEST_P(CallsTest, LinspaceAndRandomNumbers) {
   EXPECT_EQ(linspace(0, 1, 5, device()).to_vector<float>(), (Floats{0, 0.25, 0.5, 0.75, 1}));
   EXPECT_EQ(linspace(3, 4, 1, device()).to_vector<float>(), (Floats{3}));
   EXPECT_EQ(linspace(3, 4, 0, device()).numel(), 0);
-  EXPECT_EQ(linspace(-0.1, 0.7, 7, {f64, device()}).to_vector<double>().back(), 0.7);
+  EXPECT_EQ(linspace(-0.1, 0.7, 7, on(f64)).to_vector<double>().back(), 0.7);
   EXPECT_THROW(linspace(0, 1, -1), ValueError);
   EXPECT_THROW(linspace(0, 1, 3, {i64}), DTypeError);
 
@@ -257,7 +249,7 @@ TEST_P(CallsTest, LinspaceAndRandomNumbers) {
 }
 
 TEST_P(CallsTest, Bmm) {
-  const Tensor a = range({2, 2, 3}), b = range({2, 3, 1});
+  const Tensor a = counting({2, 2, 3}), b = counting({2, 3, 1});
   EXPECT_EQ(values(bmm(a, b)), values(matmul(a, b)));
   EXPECT_ERRORS(ShapeError, bmm(a, b[0]), bmm(a, b[{.end = 1}]));
 }
@@ -280,7 +272,7 @@ TEST_P(CallsTest, TensorsOfRank0HaveDimension0) {
 }
 
 TEST_P(CallsTest, SqueezeKeepsOtherSizes) {
-  const Tensor x = range({1, 3, 1});
+  const Tensor x = counting({1, 3, 1});
   EXPECT_EQ(x.squeeze(1).shape(), (Shape{1, 3, 1}));
   EXPECT_EQ(x.squeeze(-1).shape(), (Shape{1, 3}));
   EXPECT_EQ(x.squeeze().shape(), (Shape{3}));
@@ -297,7 +289,7 @@ TEST_P(CallsTest, GeluByTanh) {
 }
 
 TEST_P(CallsTest, InterpolateOfPicturesAndRows) {
-  const Tensor x = range({2, 2, 4, 5}), g = range({2, 2, 5});
+  const Tensor x = counting({2, 2, 4, 5}), g = counting({2, 2, 5});
   EXPECT_EQ(interpolate(x, {.size = {1, 8, 3}}).shape(), (Shape{2, 2, 8, 3}));
   EXPECT_EQ(interpolate(g, {.scale_factor = 2}).shape(), (Shape{2, 2, 10}));
   const InterpolateOptions twice{.scale_factor = 2, .mode = InterpolateOptions::Mode::bilinear};
@@ -307,13 +299,10 @@ TEST_P(CallsTest, InterpolateOfPicturesAndRows) {
 }
 
 TEST_P(CallsTest, BatchNormWithoutBias) {
-  const Tensor x = range({4, 2, 3}), weight = numbers({2, 3});
+  const Tensor x = counting({4, 2, 3}), weight = numbers({2, 3});
   const Tensor y = batch_norm(x, {}, {}, weight, {}, {.training = true});
-  EXPECT_EQ(values(y),
-            values(batch_norm(x, {}, {}, weight, zeros({2}, {f64, device()}), {.training = true})));
+  EXPECT_EQ(values(y), values(batch_norm(x, {}, {}, weight, zeros({2}, on(f64)), {.training = true})));
 }
-
-// ---- A Function in a function -----------------------------------------------------------------------------
 
 TEST(Calls, ALocalStructAsAFunction) {
   struct Twice : Function<Twice> {

@@ -105,8 +105,8 @@ TEST(Conv3dLargeCasesCuda, EqualTheReferenceAtSamples) {
     if (!c.legal || !c.large()) continue;
     SCOPED_TRACE(c.name);
     const reference::Conv3d r = reference_of(c.geometry());
-    const std::vector<float> x = many_integers(r.small_numel(), 1), w = many_integers(r.weight_numel(), 2);
-    const std::vector<float> b = many_integers(c.out_channels, 3), gy = many_integers(r.big_numel(), 4);
+    const Floats x = many_integers(r.small_numel(), 1), w = many_integers(r.weight_numel(), 2);
+    const Floats b = many_integers(c.out_channels, 3), gy = many_integers(r.big_numel(), 4);
     Tensor xt = from_vector(x, c.input_shape(), device), wt = from_vector(w, c.weight_shape(), device);
     Tensor bt = from_vector(b, {c.out_channels}, device);
     xt.set_requires_grad(), wt.set_requires_grad(), bt.set_requires_grad();
@@ -132,7 +132,7 @@ TEST(Conv3dLargeCasesCuda, EqualTheReferenceAtSamples) {
   }
 }
 
-// ---- Outputs of exactly 2^31 and of more than 2^32 elements, compared at samples --------------------------
+// Outputs of exactly 2^31 and of more than 2^32 elements, compared at samples.
 // GPU only: 20 GB at most for one tensor.
 
 float at(const Tensor& t, std::array<int64_t, 5> index) {

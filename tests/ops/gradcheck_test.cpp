@@ -76,7 +76,7 @@ TEST_P(GradcheckTest, FirstAndSecondGradients) {
 /// A tensor of both sides of many kinks, kinks, and large numbers, from the one in this place on.
 Tensor edges(const Operand& operand, Device device, size_t first) {
   constexpr double numbers[] = {-50, -3, -2.5, -1e-3, 0.4, 1.5, 3, 3.5, 30, 700};
-  std::vector<double> values;
+  Doubles values;
   for (int64_t i = checked_numel("tests", operand.shape); i > 0; --i) {
     const double number = numbers[(values.size() + first) % std::size(numbers)];
     values.push_back(operand.holds == Holds::positive ? std::abs(number) : number);

@@ -148,7 +148,6 @@ TEST_P(GridSample, TheGridsGradientHasAKernelThatAgreesWithTheRecordedOne) {
 }
 
 TEST_P(GridSample, FarAwayAndNaN) {
-  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
   const Doubles far{nan, inf, -inf, 1e30, -1e30, 3e9, -5e9, 1e18};
   for (const DType dtype : {f32, f64, bf16}) {
     for (const Options& o : all_options()) {
@@ -170,7 +169,6 @@ TEST_P(GridSample, FarAwayAndNaN) {
 }
 
 TEST_P(GridSample, CellsOfWeight0DoNotCount) {
-  const double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(along({inf, 2, inf}, {0}, {}), (Doubles{2}));
   EXPECT_EQ(along({1, 2, inf}, {-1}, {.padding = border}), (Doubles{1}));
 }
@@ -196,12 +194,12 @@ TEST_P(GridSample, UnderAutocastTheWiderDtypeCounts) {
 }
 
 TEST_P(GridSample, AffineGrids) {
-  const Tensor identity = from_vector<double>({1, 0, 0, 0, 1, 0}, {1, 2, 3}, device());
+  const Tensor identity = make({1, 0, 0, 0, 1, 0}, {1, 2, 3});
   EXPECT_EQ(values(affine_grid(identity, {1, 1, 2, 4})),
             (Doubles{-0.75, -0.5, -0.25, -0.5, 0.25, -0.5, 0.75, -0.5, -0.75, 0.5, -0.25, 0.5, 0.25, 0.5,
                      0.75, 0.5}));
   EXPECT_EQ(values(affine_grid(identity, {1, 1, 1, 3}, true)), (Doubles{-1, 0, 0, 0, 1, 0}));
-  const Tensor turn = from_vector<double>({0, 0, 1, 10, 0, 1, 0, 20, -1, 0, 0, 30}, {1, 3, 4}, device());
+  const Tensor turn = make({0, 0, 1, 10, 0, 1, 0, 20, -1, 0, 0, 30}, {1, 3, 4});
   EXPECT_EQ(values(affine_grid(turn, {1, 9, 2, 1, 2})),  // (w, h, d) becomes (d, h, -w) + (10, 20, 30)
             (Doubles{9.5, 20, 30.5, 9.5, 20, 29.5, 10.5, 20, 30.5, 10.5, 20, 29.5}));
   const Tensor x = normal({1, 2, 4, 5}, on(f64));

@@ -8,10 +8,6 @@ namespace {
 
 class Indexing : public DeviceTest {
  protected:
-  static Tensor ints(const Ints& v, const Shape& shape) { return from_vector<int64_t>(v, shape, device()); }
-  static Tensor counting(const Shape& shape) {
-    return arange(checked_numel("test", shape), {f64, device()}).reshape(shape);
-  }
   /// The gradient of x for an output gradient of 1, 2, 3, ...
   template <class F>
   static Doubles gradient(const Tensor& x, F f) {
@@ -20,8 +16,6 @@ class Indexing : public DeviceTest {
   }
 };
 INSTANTIATE_TEST_SUITE_P(, Indexing, devices(), device_name);
-
-// ---- gather, scatter, embedding, nonzero ------------------------------------------------------------------
 
 TEST_P(Indexing, GatherTakesElements) {
   const Tensor x = counting({2, 3}), index = ints({2, 0, 0, 1}, {2, 2});
@@ -51,10 +45,10 @@ TEST_P(Indexing, TheLastOfSeveralScatteredElementsStays) {
 }
 
 TEST_P(Indexing, SumsOfScatteredElementsAreInOrderOnAnyThreads) {
-  const Tensor index = randint(0, 40, {20000}, {i64}).to(device()), src = normal({20000}, {f32, device()});
+  const Tensor index = randint(0, 40, {20000}, {i64}).to(device()), src = normal({20000}, on(f32));
   const Ints at = index.to(Device::cpu()).to_vector<int64_t>();
   const Floats from = src.to(Device::cpu()).to_vector<float>();
-  std::vector<float> sums(40);
+  Floats sums(40);
   for (size_t i = 0; i < at.size(); ++i) sums[static_cast<size_t>(at[i])] += from[i];
   const Tensor zero = zeros({40}, src.options());
   EXPECT_TRUE(same_bits(scatter_add(zero, 0, index, src), from_vector(sums, {40})));
@@ -81,7 +75,7 @@ TEST_P(Indexing, NonzeroListsPlaces) {
   const Tensor places = nonzero(x);
   EXPECT_EQ(places.shape(), (Shape{3, 3}));
   EXPECT_EQ(places.to(Device::cpu()).to_vector<int64_t>(), (Ints{0, 0, 1, 0, 1, 1, 1, 1, 1}));
-  EXPECT_EQ(nonzero(zeros({3, 2}, {u8, device()})).shape(), (Shape{0, 2}));
+  EXPECT_EQ(nonzero(zeros({3, 2}, on(u8))).shape(), (Shape{0, 2}));
   EXPECT_EQ(nonzero(x.flatten()[3]).shape(), (Shape{1, 0}));
 }
 
@@ -104,11 +98,9 @@ TEST_P(Indexing, Refuses) {
                 pixel_unshuffle(counting({6, 1, 1}), 2), repeat(x, {2}), meshgrid({x}));
 }
 
-// ---- Scans and order --------------------------------------------------------------------------------------
-
 TEST_P(Indexing, CumulativeSumsAndProducts) {
   EXPECT_EQ(values(cumsum(counting({2, 3}), 0)), (Doubles{0, 1, 2, 3, 5, 7}));
-  EXPECT_EQ(values(cumsum(ones({300}, {u8, device()}), 0))[299], 300);
+  EXPECT_EQ(values(cumsum(ones({300}, on(u8)), 0))[299], 300);
   const Tensor x = make({2, 0, 3, 0, inf}, {5});
   const Doubles products = values(cumprod(x, 0));
   EXPECT_EQ(Doubles(products.begin(), products.end() - 1), (Doubles{2, 0, 0, 0}));
@@ -127,7 +119,7 @@ TEST_P(Indexing, SortIsStableAndNaNIsLargest) {
   EXPECT_EQ(values(values2), (Doubles{inf, 1}));
   EXPECT_EQ(indices2.to_vector<int64_t>(), (Ints{4, 1}));
   EXPECT_EQ(argsort(ints({3, INT64_MIN, -1, INT64_MAX}, {4})).to_vector<int64_t>(), (Ints{1, 2, 0, 3}));
-  const Tensor large = normal({5, 3000}, {f32, device()});
+  const Tensor large = normal({5, 3000}, on(f32));
   const Tensor sorted = sort(large, 1).values;
   EXPECT_TRUE(all(le(sorted.slice(1, 0, 2999), sorted.slice(1, 1))).item<bool>());
   EXPECT_TRUE(allclose(sum(sorted, 1), sum(large, 1), 1e-4, 1e-3));
@@ -145,8 +137,6 @@ TEST_P(Indexing, MediansAndQuantiles) {
   EXPECT_EQ(quantile(x, 0.1, 0, true).shape(), (Shape{1, 4}));
   EXPECT_EQ(gradient(x[0], [](const Tensor& t) { return quantile(t, 0.25); }), (Doubles{0, 0.25, 0, 0.75}));
 }
-
-// ---- Formulas ---------------------------------------------------------------------------------------------
 
 TEST_P(Indexing, RepeatTileMeshgrid) {
   const Tensor x = counting({2, 1});

@@ -167,7 +167,7 @@ TEST_P(Interpolate, BackwardIsTheTransposeToTheLastBit) {
       const Tensor units = eye(in, {f64}).to(device()).reshape({in, 1, 1, 1, in});
       const Tensor columns = interpolate(units, options);
       const int64_t out = columns.size(4);
-      Tensor x = zeros({out, 1, 1, 1, in}, {f64, device()}).set_requires_grad();
+      Tensor x = zeros({out, 1, 1, 1, in}, on(f64)).set_requires_grad();
       interpolate(x, options).backward(eye(out, {f64}).to(device()).reshape({out, 1, 1, 1, out}));
       EXPECT_EQ(values(x.grad().reshape({out, in})), values(columns.reshape({in, out}).transpose(0, 1)))
           << in << " to " << out;
@@ -229,7 +229,6 @@ TEST(InterpolateFarTest, AnAxisMayHaveMoreThan32BitsOfCells) {
 }
 
 TEST_P(Interpolate, NeighboursOfWeightZeroDoNotCount) {
-  const double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(along(4, {1, inf, 3}, {.mode = trilinear, .align_corners = true}, 5),
             (Doubles{1, inf, inf, inf, 3}));
   Doubles row(33), finer(65);  // in vectors
@@ -242,12 +241,12 @@ TEST_P(Interpolate, CopiesWhereNothingChanges) {
   const Tensor y = interpolate(x, {.size = Triple{2, 3, 2}, .mode = trilinear});
   EXPECT_EQ(values(y), values(x));
   EXPECT_NE(y.impl()->storage, x.impl()->storage);
-  EXPECT_EQ(interpolate(zeros({0, 2, 2, 2, 2}, {f32, device()}), {.size = Triple(4)}).shape(),
+  EXPECT_EQ(interpolate(zeros({0, 2, 2, 2, 2}, on(f32)), {.size = Triple(4)}).shape(),
             (Shape{0, 2, 4, 4, 4}));
 }
 
 TEST_P(Interpolate, RefusesBadArguments) {
-  const Tensor x = zeros({1, 1, 2, 2, 2}, {f32, device()});
+  const Tensor x = zeros({1, 1, 2, 2, 2}, on(f32));
   EXPECT_ERRORS(ValueError, interpolate({}, {.size = Triple(2)}), interpolate(x, {}),
                 interpolate(x, {.size = Triple(2), .scale_factor = {{1, 1, 1}}}),
                 interpolate(x, {.size = Triple(2), .align_corners = true}));
@@ -257,7 +256,7 @@ TEST_P(Interpolate, RefusesBadArguments) {
   EXPECT_THROW(interpolate(x.to(i64), {.size = Triple(2)}), DTypeError);
   EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 0.4, 1}}}), ShapeError);  // floor(0.8) = 0
   EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 1e300, 1}}}), ShapeError);
-  for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+  for (const double bad : {0.0, -1.0, nan, inf})
     EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 1, bad}}}), ValueError);
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_THROW(interpolate(x, {.size = Triple(huge)}), Error);
@@ -266,11 +265,11 @@ TEST_P(Interpolate, RefusesBadArguments) {
 // A thread of a GPU computes several cells along D if there are many, one if there are few, and cuts D
 // between threads. Away from the ends, a part of the input gives the same bits alone.
 TEST_P(Interpolate, ManyCellsGiveWhatFewGive) {
-  Tensor x = randn({1, 1, 68, 128, 256}, {.device = device()}).set_requires_grad();
+  Tensor x = randn({1, 1, 68, 128, 256}, on(f32)).set_requires_grad();
   for (const auto mode : {nearest, trilinear}) {
     const InterpolateOptions options{.scale_factor = 2, .mode = mode};
     const Tensor y = interpolate(x, options);
-    const Tensor g = randn(y.shape(), {.device = device()});
+    const Tensor g = randn(y.shape(), on(f32));
     const Tensor grad = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
     for (const int64_t begin : {0, 14, 31, 62}) {
       Tensor few = x.detach().slice(2, begin, begin + 6).slice(3, 10, 13).set_requires_grad();

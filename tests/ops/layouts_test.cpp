@@ -76,7 +76,7 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
 
 /// Whether there is no infinity, and no NaN, which unwritten memory would cause.
 bool is_finite(const Tensor& t) {
-  const std::vector<double> values = t.detach().to(Device::cpu()).to(f64).to_vector<double>();
+  const Doubles values = t.detach().to(Device::cpu()).to(f64).to_vector<double>();
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
 
@@ -176,8 +176,6 @@ TEST_P(LayoutsTest, AndThreadsDoNotEither) {
   set_num_threads(before);
 }
 
-// ---- For compute-sanitizer, which is slow -----------------------------------------------------------------
-
 /// Second gradients, too, read and write memory.
 void run_second_gradients(const Sample& op, Tensors leaves, const std::string& name) {
   Tensors wanted;
@@ -211,8 +209,6 @@ TEST_P(LayoutsSanitize, EveryKernel) {
     }
   }
 }
-
-// ---- In place ---------------------------------------------------------------------------------------------
 
 /// An op that writes into `target`, of the dtype under test, and reads `source`.
 struct Write {

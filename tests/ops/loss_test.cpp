@@ -8,9 +8,6 @@ class LossTest : public DeviceTest {
   Tensor make(const Floats& values, const Shape& shape) {
     return from_vector<float>(values, shape, device());
   }
-  Tensor classes(const std::vector<int64_t>& values, const Shape& shape) {
-    return from_vector<int64_t>(values, shape, device());
-  }
 };
 INSTANTIATE_TEST_SUITE_P(, LossTest, devices(), device_name);
 
@@ -34,8 +31,8 @@ TEST_P(LossTest, SquaresAndAbsoluteValues) {
 TEST_P(LossTest, LongSquaresAndAbsoluteValues) {
   for (const DType dtype : {f32, f64, bf16}) {
     for (const int64_t n : {3, 33, 257, 5000}) {
-      const Tensor memory = whole({2, n + 1}, {dtype, device()}), x = memory.slice(1, 1, n + 1),
-                   t = whole({n, 2}, {dtype, device()}).transpose(0, 1);
+      const Tensor memory = whole({2, n + 1}, on(dtype)), x = memory.slice(1, 1, n + 1),
+                   t = whole({n, 2}, on(dtype)).transpose(0, 1);
       for (const bool copied : {false, true}) {
         const Tensor a = (copied ? x.contiguous() : x).detach().set_requires_grad();
         const Tensor b = (copied ? t.contiguous() : t).detach().set_requires_grad();
@@ -55,7 +52,7 @@ TEST_P(LossTest, LongSquaresAndAbsoluteValues) {
 TEST_P(LossTest, CrossEntropyByHand) {
   const float log3 = std::log(3.0f);
   Tensor x = make({0, log3, 0, 0}, {2, 2}).set_requires_grad();  // probabilities 1/4 3/4, 1/2 1/2
-  const Tensor t = classes({0, 1}, {2});
+  const Tensor t = ints({0, 1}, {2});
   expect_near(cross_entropy(x, t, Reduction::none), {std::log(4.0), std::log(2.0)}, 1e-6);
   EXPECT_NEAR(cross_entropy(x, t, Reduction::sum).item<float>(), std::log(8.0), 1e-6);
   EXPECT_NEAR(cross_entropy(x, t).item<float>(), std::log(8.0) / 2, 1e-6);
@@ -64,8 +61,8 @@ TEST_P(LossTest, CrossEntropyByHand) {
 }
 
 TEST_P(LossTest, CrossEntropyOfVolumes) {
-  const Tensor x = normal({2, 3, 2, 1, 2}, {f64, device()});
-  const Tensor t = classes({0, 2, 1, 1, 2, 0, 0, 1}, {2, 2, 1, 2});
+  const Tensor x = normal({2, 3, 2, 1, 2}, on(f64));
+  const Tensor t = ints({0, 2, 1, 1, 2, 0, 0, 1}, {2, 2, 1, 2});
   const auto loss = cross_entropy(x, t, Reduction::none);
   EXPECT_EQ(loss.shape(), t.shape());
   const Tensor strided = t.transpose(0, 1).contiguous().transpose(0, 1);
@@ -81,7 +78,7 @@ TEST_P(LossTest, CrossEntropyOfVolumes) {
 
 TEST_P(LossTest, AnImpossibleOtherClassDoesNoHarm) {
   Tensor x = make({0, -std::numeric_limits<float>::infinity()}, {1, 2}).set_requires_grad();
-  Tensor loss = cross_entropy(x, classes({0}, {1}));
+  Tensor loss = cross_entropy(x, ints({0}, {1}));
   EXPECT_EQ(loss.item<float>(), 0);
   loss.backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0}));
@@ -90,8 +87,8 @@ TEST_P(LossTest, AnImpossibleOtherClassDoesNoHarm) {
 TEST_P(LossTest, TheWeightOfAnotherClassDoesNoHarm) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   Tensor x = make({1, 1, 1, 1, 1, 1}, {3, 2}).set_requires_grad();
-  const Tensor loss = cross_entropy(x, classes({0, 1, 0}, {3}),
-                                    {.weight = make({2, nan}, {2}), .reduction = Reduction::none});
+  const Tensor loss =
+      cross_entropy(x, ints({0, 1, 0}, {3}), {.weight = make({2, nan}, {2}), .reduction = Reduction::none});
   for (const bool recorded : {false, true}) {
     const auto g =
         grad({loss}, {x},
@@ -105,7 +102,7 @@ TEST_P(LossTest, TheWeightOfAnotherClassDoesNoHarm) {
 TEST_P(LossTest, ClassesOutOfRangeAreRefused) {
   const Tensor x = make({0, 1, 2, 3, 4, 5}, {2, 3});
   for (int64_t bad : {int64_t{-1}, int64_t{3}, std::numeric_limits<int64_t>::max()}) {
-    const Tensor t = classes({1, bad}, {2});
+    const Tensor t = ints({1, bad}, {2});
     if (device().is_cpu()) {
       EXPECT_THROW(cross_entropy(x, t), ValueError);
       continue;
@@ -131,7 +128,7 @@ TEST_P(LossTest, CrossEntropyWithOptionsByHand) {
   const double log2 = std::log(2.0), log3 = std::log(3.0);
   // Probabilities 1/4 3/4 and 1/2 1/2; the third row is ignored.
   Tensor x = from_vector<double>({0, log3, 0, 0, 5, 7}, {3, 2}, device()).set_requires_grad();
-  const Tensor t = classes({0, 1, -100}, {3}), w = from_vector<double>({2, 5}, {2}, device());
+  const Tensor t = ints({0, 1, -100}, {3}), w = from_vector<double>({2, 5}, {2}, device());
   const auto loss = [&](Reduction reduction, double smoothing) {
     return cross_entropy(x, t, {.weight = w, .reduction = reduction, .label_smoothing = smoothing});
   };
@@ -149,16 +146,16 @@ TEST_P(LossTest, CrossEntropyWithOptionsByHand) {
 
 TEST_P(LossTest, CrossEntropyWithoutATargetThatCounts) {
   Tensor x = make({0, 1, 2, 3}, {2, 2}).set_requires_grad();
-  const Tensor t = classes({1, 1}, {2});
+  const Tensor t = ints({1, 1}, {2});
   const CrossEntropyOptions ignore_all{.ignore_index = 1};
   Tensor mean = cross_entropy(x, t, ignore_all);
   EXPECT_TRUE(std::isnan(mean.item<float>()));
   mean.backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0, 0, 0}));
   EXPECT_EQ(cross_entropy(x, t, {.ignore_index = 1, .reduction = Reduction::sum}).item<float>(), 0);
-  const Tensor nothing = zeros({0, 2, 3}, {f32, device()});
-  EXPECT_TRUE(std::isnan(cross_entropy(nothing, classes({}, {0, 3})).item<float>()));
-  EXPECT_EQ(cross_entropy(nothing, classes({}, {0, 3}), Reduction::sum).item<float>(), 0);
+  const Tensor nothing = zeros({0, 2, 3}, on(f32));
+  EXPECT_TRUE(std::isnan(cross_entropy(nothing, ints({}, {0, 3})).item<float>()));
+  EXPECT_EQ(cross_entropy(nothing, ints({}, {0, 3}), Reduction::sum).item<float>(), 0);
 }
 
 /// The loss of each row as its definition says it.
@@ -194,9 +191,8 @@ TEST_P(LossTest, CrossEntropyOfManyShapes) {
     for (DType dtype : {f32, f64, bf16}) {
       Shape rows = shape;
       rows.erase(1);
-      const Tensor x = normal(shape, {f64, device()}, 3).to(dtype) * 3,
-                   t = randint(-1, shape[1], rows, {i64, device()}),
-                   w = rand({shape[1]}, {f64, device()}).to(dtype);
+      const Tensor x = normal(shape, on(f64), 3).to(dtype) * 3, t = randint(-1, shape[1], rows, on(i64)),
+                   w = rand({shape[1]}, on(f64)).to(dtype);
       for (const CrossEntropyOptions& o :
            {CrossEntropyOptions{.ignore_index = -1, .reduction = Reduction::none},
             CrossEntropyOptions{
@@ -207,7 +203,7 @@ TEST_P(LossTest, CrossEntropyOfManyShapes) {
         const std::string what = str(shape, " ", dtype);
         ASSERT_NO_FATAL_FAILURE(expect_near(loss, defined(x, t, o), tolerance, what));
         // The kernel's gradient against the one composed of ops.
-        const Tensor g = normal(rows, {f64, device()}, 5).to(dtype);
+        const Tensor g = normal(rows, on(f64), 5).to(dtype);
         const auto fused = grad({loss}, {leaf}, {.grad_outputs = {g}, .retain_graph = true})[0];
         const auto composed = grad({loss}, {leaf}, {.grad_outputs = {g}, .create_graph = true})[0];
         ASSERT_NO_FATAL_FAILURE(expect_near(fused, values(composed), tolerance, what));
@@ -221,14 +217,14 @@ TEST_P(LossTest, CrossEntropyOfLargeScores) {
   const Tensor x = make({30000, 30000.5f, 30001}, {1, 3}), small = make({0, 0.5f, 1}, {1, 3});
   for (double smoothing : {0.0, 0.5}) {
     const CrossEntropyOptions o{.label_smoothing = smoothing};
-    EXPECT_EQ(cross_entropy(x, classes({0}, {1}), o).item<float>(),
-              cross_entropy(small, classes({0}, {1}), o).item<float>());
+    EXPECT_EQ(cross_entropy(x, ints({0}, {1}), o).item<float>(),
+              cross_entropy(small, ints({0}, {1}), o).item<float>());
   }
 }
 
 TEST_P(LossTest, CrossEntropyOfProbabilities) {
-  const Tensor x = normal({2, 3, 4}, {f64, device()}), t = classes({0, 2, 1, 1, 2, 0, 0, 1}, {2, 4});
-  std::vector<double> one_hot(24, 0);
+  const Tensor x = normal({2, 3, 4}, on(f64)), t = ints({0, 2, 1, 1, 2, 0, 0, 1}, {2, 4});
+  Doubles one_hot(24, 0);
   const auto c = t.to_vector<int64_t>();
   for (size_t i = 0; i < 8; ++i) one_hot[(i / 4 * 3 + static_cast<size_t>(c[i])) * 4 + i % 4] = 1;
   const Tensor p = from_vector<double>(one_hot, {2, 3, 4}, device()),
@@ -247,9 +243,9 @@ TEST_P(LossTest, CrossEntropyOfProbabilities) {
         1e-12);
   }
   // One sample without a batch.
-  EXPECT_EQ(cross_entropy(make({1, 2}, {2}), classes({1}, {}), Reduction::none).shape(), Shape());
-  EXPECT_EQ(cross_entropy(make({1, 2}, {2}), classes({1}, {})).item<float>(),
-            cross_entropy(make({1, 2}, {1, 2}), classes({1}, {1})).item<float>());
+  EXPECT_EQ(cross_entropy(make({1, 2}, {2}), ints({1}, {}), Reduction::none).shape(), Shape());
+  EXPECT_EQ(cross_entropy(make({1, 2}, {2}), ints({1}, {})).item<float>(),
+            cross_entropy(make({1, 2}, {1, 2}), ints({1}, {1})).item<float>());
 }
 
 TEST_P(LossTest, BinaryCrossEntropyByHand) {
@@ -307,7 +303,7 @@ TEST_P(LossTest, BinaryCrossEntropyOfProbabilitiesByHand) {
 
 TEST_P(LossTest, SmoothL1AndHuberByHand) {
   Tensor x = make({0.5, -3, 2, 0}, {4}).set_requires_grad();
-  const Tensor t = zeros({4}, {f32, device()});
+  const Tensor t = zeros({4}, on(f32));
   EXPECT_EQ(smooth_l1_loss(x, t, Reduction::none).to_vector<float>(), (Floats{0.125, 2.5, 1.5, 0}));
   EXPECT_EQ(smooth_l1_loss(x, t, Reduction::none, 2).to_vector<float>(), (Floats{0.0625, 2, 1, 0}));
   EXPECT_EQ(smooth_l1_loss(x, t, Reduction::none, 0).to_vector<float>(), (Floats{0.5, 3, 2, 0}));
@@ -369,25 +365,108 @@ TEST_P(LossTest, SoftDiceByHand) {
 TEST_P(LossTest, Errors) {
   const Tensor x = make({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_ERRORS(ShapeError, mse_loss(x, make({1, 2, 3}, {3})), l1_loss(x, x.reshape({3, 2})),
-                cross_entropy(x, classes({0, 1, 2}, {3})), cross_entropy(make({1}, {}), classes({0}, {})));
+                cross_entropy(x, ints({0, 1, 2}, {3})), cross_entropy(make({1}, {}), ints({0}, {})));
   EXPECT_ERRORS(DTypeError, mse_loss(x, x.to(f64)), l1_loss(x.to(i64), x.to(i64)),
-                cross_entropy(x, make({0, 1}, {2})), cross_entropy(x.to(i64), classes({0, 1}, {2})));
-  EXPECT_ERRORS(ValueError, mse_loss(x, Tensor()), cross_entropy(Tensor(), classes({0, 1}, {2})));
-  const Tensor t = classes({0, 1}, {2});
+                cross_entropy(x, make({0, 1}, {2})), cross_entropy(x.to(i64), ints({0, 1}, {2})));
+  EXPECT_ERRORS(ValueError, mse_loss(x, Tensor()), cross_entropy(Tensor(), ints({0, 1}, {2})));
+  const Tensor t = ints({0, 1}, {2});
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2}, {2})}), ShapeError);
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2, 3}, {3}).to(f64)}), DTypeError);
   const Tensor trained = make({1, 2, 3}, {3}).set_requires_grad();
   EXPECT_THROW(cross_entropy(x, t, {.weight = trained}), GradError);  // PyTorch: has no derivative
   EXPECT_NO_THROW(cross_entropy(x, t, {.weight = trained.detach()}));
   EXPECT_ERRORS(ValueError, cross_entropy(x, t, {.label_smoothing = 1.5}),
-                cross_entropy(x, t, {.label_smoothing = std::nan("")}),
-                smooth_l1_loss(x, x, Reduction::mean, -1), huber_loss(x, x, Reduction::mean, 0),
-                soft_dice_loss(x, x, {}, -1));
+                cross_entropy(x, t, {.label_smoothing = nan}), smooth_l1_loss(x, x, Reduction::mean, -1),
+                huber_loss(x, x, Reduction::mean, 0), soft_dice_loss(x, x, {}, -1));
   EXPECT_THROW(cross_entropy(x, x.to(f64)), DTypeError);
   EXPECT_ERRORS(ShapeError, binary_cross_entropy_with_logits(x, make({1, 2, 3}, {3})),
                 binary_cross_entropy_with_logits(x, x, {.weight = make({1, 2}, {2})}),
                 binary_cross_entropy_with_logits(x, x, {.pos_weight = zeros({4, 2, 3}, x.options())}),
                 soft_dice_loss(x, x.reshape({3, 2})));
+}
+
+// MONAI's formulas, evaluated in Python for scores sin(1 + 5n + 3c + s) of 2 samples, 3 classes and 4 cells.
+
+class SegmentationLossTest : public DeviceTest {
+ protected:
+  Tensor scores(DType dtype = f64) {
+    Doubles x;
+    for (int n = 0; n < 2; ++n)
+      for (int c = 0; c < 3; ++c)
+        for (int s = 0; s < 4; ++s) x.push_back(std::sin(1 + 5 * n + 3 * c + s));
+    return from_vector(x, {2, 3, 2, 2}).to(dtype).to(device());
+  }
+  Tensor classes() { return ints({0, 1, 1, 0, 0, 0, 2, 1}, {2, 2, 2}); }
+  void expect(const Tensor& loss, double expected) { EXPECT_NEAR(loss.item<double>(), expected, 1e-12); }
+};
+INSTANTIATE_TEST_SUITE_P(, SegmentationLossTest, devices(), device_name);
+
+TEST_P(SegmentationLossTest, DiceAndItsFamilyAreMonais) {
+  const Tensor x = scores(), t = classes();
+  expect(dice_loss(x, t, {.sigmoid = true}), 0.6547479402066639);
+  expect(dice_loss(x, t, {.softmax = true, .include_background = false, .squared_pred = true, .batch = true}),
+         0.6789515312878331);
+  expect(dice_loss(x, t, {.softmax = true, .alpha = 1, .beta = 1, .smooth_nr = 0.5, .smooth_dr = 0.25}),
+         0.7459696789003343);  // Jaccard
+  expect(dice_loss(x, t, {.softmax = true, .alpha = 0.3, .beta = 0.7, .smooth_nr = 0.2, .smooth_dr = 0.2}),
+         0.6846961155216427);  // Tversky, smooth 0.1
+  expect(dice_loss(x, t, {.softmax = true, .generalized = true}), 0.7318737263515824);
+  expect(dice_loss(x, t, {.softmax = true, .batch = true, .generalized = true}), 0.7605768316058134);
+  const Tensor mask = make({1, 1, 0, 1, 0, 1, 1, 1}, {2, 1, 2, 2});
+  expect(dice_loss(x, t, {.softmax = true, .mask = mask}), 0.7456902712563118);
+}
+
+TEST_P(SegmentationLossTest, DiceAndCrossEntropyAreNnunets) {
+  const Tensor x = scores(), t = classes();
+  expect(dice_loss(x, t, {.softmax = true, .include_background = false, .batch = true}) + cross_entropy(x, t),
+         2.2320794970967377);
+}
+
+TEST_P(SegmentationLossTest, FocalIsMonais) {
+  const Tensor x = scores(), t = classes();
+  expect(focal_loss(x, t), 0.3111152974707851);
+  expect(focal_loss(x, t, {.gamma = 1.5, .alpha = 0.25, .include_background = false}), 0.22541918403628086);
+  expect(focal_loss(x, t, {.softmax = true}), 0.3026641055930495);
+  expect(focal_loss(x, t, {.softmax = true, .include_background = false}), 0.3032330853967828);
+  expect(focal_loss(x, t, {.gamma = 0, .softmax = true}) * 3, cross_entropy(x, t).item());
+  const Tensor far = full({1, 2, 1}, 1000, on(f64)).set_requires_grad();
+  const Tensor loss = focal_loss(far, ones({1, 2, 1}, on(f64)), {.gamma = 0.5});
+  EXPECT_EQ(grad({loss}, {far})[0].to_vector<double>(), (Doubles{0, 0}));
+}
+
+TEST_P(SegmentationLossTest, ClassesMayHaveAChannelOrBeMasks) {
+  const Tensor x = scores(), t = classes(), masks = one_hot(t, 3).permute({0, 3, 1, 2}).to(f64);
+  for (const bool batch : {false, true}) {
+    const DiceOptions o{.softmax = true, .batch = batch, .reduction = Reduction::none};
+    const Tensor each = dice_loss(x, t, o);
+    EXPECT_EQ(each.shape(), batch ? Shape({3}) : Shape({2, 3}));
+    EXPECT_TRUE(same_bits(each, dice_loss(x, t.unsqueeze(1), o)));
+    EXPECT_TRUE(same_bits(each, dice_loss(x, masks, o)));
+  }
+  EXPECT_TRUE(same_bits(focal_loss(x, t), focal_loss(x, masks)));
+  // A class that does not exist belongs to none.
+  const Tensor ignored = where(eq(t, 2), -1, t);
+  const auto each =
+      dice_loss(x, ignored, {.softmax = true, .batch = true, .smooth_nr = 0, .reduction = Reduction::none});
+  EXPECT_EQ(each.to_vector<double>()[2], 1);
+}
+
+TEST_P(SegmentationLossTest, SixteenBitsAreComputedInF32) {
+  const Tensor narrow = scores(bf16), t = classes();
+  EXPECT_TRUE(same_bits(dice_loss(narrow, t, {.softmax = true}),
+                        dice_loss(narrow.to(f32), t, {.softmax = true}).to(bf16)));
+  EXPECT_TRUE(same_bits(focal_loss(narrow, t), focal_loss(narrow.to(f32), t).to(bf16)));
+}
+
+TEST_P(SegmentationLossTest, Errors) {
+  const Tensor x = scores(), t = classes();
+  EXPECT_ERRORS(ValueError, dice_loss(x, t, {.sigmoid = true, .softmax = true}),
+                dice_loss(x, t, {.alpha = -1}), focal_loss(x, t, {.gamma = -1}),
+                focal_loss(x, t, {.alpha = 0.5, .softmax = true}));
+  EXPECT_ERRORS(ShapeError, dice_loss(x, t.slice(1, 0, 1)), dice_loss(x, x.slice(1, 0, 2)),
+                dice_loss(x.slice(1, 0, 1), t, {.include_background = false}),
+                dice_loss(x, t, {.mask = ones({4, 2, 3, 2, 2}, x.options())}), focal_loss(x[0][0][0], t));
+  EXPECT_ERRORS(DTypeError, dice_loss(x, x.to(f32)), dice_loss(t, t));
 }
 
 }  // namespace

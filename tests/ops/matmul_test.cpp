@@ -14,7 +14,7 @@ Tensor reference(const Tensor& a, const Tensor& b, const Shape& batch) {
   y_shape.push_back(n), y_shape.push_back(m);
   const auto x = a.to(f64).expand(a_shape).to_vector<double>();
   const auto w = b.to(f64).expand(b_shape).to_vector<double>();
-  std::vector<double> y(static_cast<size_t>(checked_numel("reference", y_shape)));
+  Doubles y(static_cast<size_t>(checked_numel("reference", y_shape)));
   for (size_t i = 0; i < y.size(); ++i) {
     const int64_t column = static_cast<int64_t>(i) % m, row = static_cast<int64_t>(i) / m % n;
     const int64_t p = static_cast<int64_t>(i) / m / n;
@@ -24,8 +24,6 @@ Tensor reference(const Tensor& a, const Tensor& b, const Shape& batch) {
   }
   return from_vector<double>(y, y_shape);
 }
-
-// ---- Values ---------------------------------------------------------------------------------------------
 
 TEST_P(MatmulTest, ExactOnWholeNumbersForEveryRank) {
   struct Case {
@@ -53,7 +51,7 @@ TEST_P(MatmulTest, ExactOnWholeNumbersForEveryRank) {
   };
   for (const Case& c : cases) {
     for (DType dtype : {f32, f64}) {
-      const Tensor a = whole(c.a, {dtype, device()}), b = whole(c.b, {dtype, device()}, 3);
+      const Tensor a = whole(c.a, on(dtype)), b = whole(c.b, on(dtype), 3);
       const Tensor y = matmul(a, b);
       EXPECT_EQ(y.shape(), c.y);
       const Tensor expected =
@@ -64,8 +62,8 @@ TEST_P(MatmulTest, ExactOnWholeNumbersForEveryRank) {
 }
 
 TEST_P(MatmulTest, NonFiniteNumbersStayInTheirRowAndColumn) {
-  for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    Tensor a = full({67, 33}, 1, {f32, device()}), b = full({33, 70}, 1, {f32, device()});
+  for (double bad : {nan, inf}) {
+    Tensor a = full({67, 33}, 1, on(f32)), b = full({33, 70}, 1, on(f32));
     a.slice(0, 66, 67).slice(1, 32, 33).fill_(bad);
     const auto y = matmul(a, b).to_vector<float>();
     for (size_t i = 0; i < y.size(); ++i) {
@@ -79,21 +77,19 @@ TEST_P(MatmulTest, NonFiniteNumbersStayInTheirRowAndColumn) {
   }
 }
 
-// ---- The order of additions -----------------------------------------------------------------------------
-
 TEST_P(MatmulTest, AViewHasTheBitsOfItsCopy) {
   const auto check = [](const Tensor& a, const Tensor& b) {
     EXPECT_TRUE(same_bits(matmul(a, b), matmul(copy_of(a), copy_of(b)))) << a.shape() << b.shape();
   };
   for (DType dtype : {f32, f64}) {
-    const Tensor x = normal({4, 133, 71}, {dtype, device()}), w = normal({4, 71, 90}, {dtype, device()}, 2);
+    const Tensor x = normal({4, 133, 71}, on(dtype)), w = normal({4, 71, 90}, on(dtype), 2);
     check(x.select(0, 1), w.select(0, 2));
     check(w.transpose(1, 2), x.transpose(1, 2));
     check(x.slice(1, 0, 133, 3), w.slice(2, 1, 80, 2));
     check(x.slice(0, 0, 1).expand({4, 133, 71}), w);
     check(x, w.select(0, 3));
     check(x.permute({1, 0, 2}).slice(2, 0, 4), w.slice(1, 3, 7).select(0, 0));
-    const Tensor v = normal({1010}, {dtype, device()}, 3);
+    const Tensor v = normal({1010}, on(dtype), 3);
     for (int64_t length : {3, 16, 500}) {  // not aligned, and so short that Eigen takes other paths
       const Tensor part = v.slice(0, 1, 1 + length);
       check(part, part);
@@ -105,20 +101,69 @@ TEST_P(MatmulTest, AViewHasTheBitsOfItsCopy) {
 
 TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
   if (device().is_cuda()) GTEST_SKIP() << "CPU threads";
-  const Tensor a = normal({2, 300, 65}, {f32, device()}), b = normal({65, 1100}, {f32, device()}, 2);
+  const Tensor a = normal({2, 300, 65}, on(f32)), b = normal({65, 1100}, on(f32), 2);
   EXPECT_TRUE(same_on_any_threads([&] { return matmul(a, b); }));
 }
 
-// ---- Errors ---------------------------------------------------------------------------------------------
-
 TEST_P(MatmulTest, Errors) {
-  const Tensor a = whole({2, 3}, {f32, device()});
+  const Tensor a = whole({2, 3}, on(f32));
   EXPECT_REFUSED(ShapeError, matmul(a, a), "(2,3) and (2,3)");
-  EXPECT_ERRORS(ShapeError, matmul(a, whole({2}, {f32, device()})), matmul(a, full({}, 1, {f32, device()})),
-                matmul(whole({2, 2, 3}, {f32, device()}), whole({3, 3, 2}, {f32, device()})));
-  EXPECT_ERRORS(DTypeError, matmul(a, whole({3, 2}, {f64, device()})),
-                matmul(a.to(i64), whole({3, 2}, {i64, device()})));
+  EXPECT_ERRORS(ShapeError, matmul(a, whole({2}, on(f32))), matmul(a, full({}, 1, on(f32))),
+                matmul(whole({2, 2, 3}, on(f32)), whole({3, 3, 2}, on(f32))));
+  EXPECT_ERRORS(DTypeError, matmul(a, whole({3, 2}, on(f64))), matmul(a.to(i64), whole({3, 2}, on(i64))));
   EXPECT_THROW(matmul(a, Tensor()), ValueError);
+}
+
+using enum Float32Precision;
+
+class PrecisionTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_float32_precision(highest); }
+};
+
+Float32Precision seen_by_another_thread() {
+  Float32Precision seen{};
+  std::thread([&] { seen = float32_precision(); }).join();
+  return seen;
+}
+
+TEST_F(PrecisionTest, IsHighestUntilSet) {
+  EXPECT_EQ(float32_precision(), highest);
+  set_float32_precision(medium);
+  EXPECT_EQ(float32_precision(), medium);
+  EXPECT_EQ(seen_by_another_thread(), medium);
+}
+
+TEST_F(PrecisionTest, GuardsNestAndRestore) {
+  {
+    const PrecisionGuard outer(high);
+    EXPECT_EQ(float32_precision(), high);
+    {
+      const PrecisionGuard inner(highest);
+      EXPECT_EQ(float32_precision(), highest);
+    }
+    EXPECT_EQ(float32_precision(), high);
+  }
+  EXPECT_EQ(float32_precision(), highest);
+  EXPECT_THROW(
+      {
+        const PrecisionGuard guard(high);
+        throw Error("out of the scope");
+      },
+      Error);
+  EXPECT_EQ(float32_precision(), highest);
+  const PrecisionGuard guard(high);
+  EXPECT_EQ(seen_by_another_thread(), highest);
+}
+
+TEST_F(PrecisionTest, AGuardOutranksTheProcessAndDoesNotHideItAfterwards) {
+  {
+    const PrecisionGuard guard(high);
+    set_float32_precision(medium);
+    EXPECT_EQ(float32_precision(), high);
+    EXPECT_EQ(seen_by_another_thread(), medium);
+  }
+  EXPECT_EQ(float32_precision(), medium);
 }
 
 }  // namespace

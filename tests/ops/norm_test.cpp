@@ -113,9 +113,8 @@ Expected by_definition(const Case& c, const Tensor& x_tensor, const Tensor& w_te
 
 class NormTest : public DeviceTest {
  protected:
-  TensorOptions here(DType dtype = f64) const { return {.dtype = dtype, .device = device()}; }
   Tensor normal(const Shape& shape, DType dtype = f64, unsigned seed = 1) const {
-    return vox::testing::normal(shape, here(dtype), seed);
+    return vox::testing::normal(shape, on(dtype), seed);
   }
   Tensor leaf(const Shape& shape, DType dtype = f64, unsigned seed = 1) const {
     return normal(shape, dtype, seed).set_requires_grad();
@@ -190,15 +189,15 @@ TEST_P(NormTest, WholeNumbers) {
     EXPECT_EQ(values(layer_norm(x, {4}, along, along, 0)), (Doubles{0, 4, 6, 0, 2, 0, 0, 8}));
     EXPECT_EQ(values(layer_norm(x, {4}, {}, along, 0)), (Doubles{0, 3, 4, 3, 2, 1, 2, 5}));
     // A row of equal values, whose mean in f32 may be rounded, is normalised to the bias.
-    const Tensor equal = full({1, 2, 1000}, 0.1, here(dtype));
+    const Tensor equal = full({1, 2, 1000}, 0.1, on(dtype));
     EXPECT_EQ(values(instance_norm(equal, {}, {}, {}, b)), values(b.reshape({1, 2, 1}).expand({1, 2, 1000})));
   }
 }
 
 // The values of torch.nn.functional.batch_norm and instance_norm (1.13) for x = 0, 1, 4, 9, ...
 TEST_P(NormTest, RunningStatistics) {
-  const Tensor n = arange(12, here()), x = (n * n).reshape({2, 2, 3});
-  const auto with = [&](const Doubles& values) { return from_vector<double>(values, {2}, device()); };
+  const Tensor n = arange(12, on(f64)), x = (n * n).reshape({2, 2, 3});
+  const auto with = [&](const Doubles& values) { return make(values, {2}); };
   Tensor mean = with({1, 2}), var = with({3, 4});
   batch_norm(x, mean, var, {}, {}, {.training = true, .momentum = 0.25});
   // Channels 0, 1, 4, 36, 49, 64 and 9, 16, 25, 81, 100, 121.
@@ -219,7 +218,7 @@ TEST_P(NormTest, RunningStatistics) {
               1e-13, "variance");
 
   // Every second element of some memory, and f32 beside 16 bits.
-  Tensor memory = zeros({2, 4}, here(f32));
+  Tensor memory = zeros({2, 4}, on(f32));
   Tensor strided_mean = memory.select(0, 0).slice(0, 0, 4, 2),
          strided_var = memory.select(0, 1).slice(0, 0, 4, 2);
   batch_norm(x.to(f16), strided_mean, strided_var, {}, {}, {.training = true, .momentum = 1});
@@ -229,12 +228,12 @@ TEST_P(NormTest, RunningStatistics) {
 }
 
 TEST_P(NormTest, RunningStatisticsAreRefusedBeforeAnythingIsWritten) {
-  const Tensor x = arange(4, here(f32)).reshape({2, 2});
-  Tensor mean = zeros({2}, here(f32)), var = ones({2}, here(f32));
-  const Tensor one_place = zeros({1}, here(f32)).expand({2});
+  const Tensor x = arange(4, on(f32)).reshape({2, 2});
+  Tensor mean = zeros({2}, on(f32)), var = ones({2}, on(f32));
+  const Tensor one_place = zeros({1}, on(f32)).expand({2});
   EXPECT_ERRORS(ValueError, batch_norm(x, mean, one_place, {}, {}, {.training = true}),
                 instance_norm(x.reshape({1, 2, 2}), mean, one_place));
-  for (const double momentum : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL})
+  for (const double momentum : {nan, HUGE_VAL})
     EXPECT_THROW(batch_norm(x, mean, var, {}, {}, {.training = true, .momentum = momentum}), ValueError);
   EXPECT_EQ(mean.to_vector<float>(), (Floats{0, 0}));
 }
@@ -242,7 +241,7 @@ TEST_P(NormTest, RunningStatisticsAreRefusedBeforeAnythingIsWritten) {
 // They are written after x was read. Then x is no longer what the gradient needs.
 TEST_P(NormTest, RunningStatisticsMayShareMemoryWithTheInput) {
   const Tensor x = leaf({4, 2});
-  Tensor var = ones({2}, here(f64));
+  Tensor var = ones({2}, on(f64));
   const Tensor expected = batch_norm(x.detach().clone(), {}, {}, {}, {}, {.training = true});
   const Tensor y = batch_norm(x, x.detach().select(0, 0), var, {}, {}, {.training = true});
   EXPECT_TRUE(same_bits(y.detach(), expected));
@@ -251,8 +250,7 @@ TEST_P(NormTest, RunningStatisticsMayShareMemoryWithTheInput) {
 
 TEST_P(NormTest, EvaluationUsesTheRunningStatisticsAsConstants) {
   const Tensor x = leaf({3, 2, 5}), w = leaf({2}, f64, 2), b = leaf({2}, f64, 3);
-  Tensor mean = from_vector<double>({1, -2}, {2}, device()),
-         var = from_vector<double>({4, 0.25}, {2}, device());
+  Tensor mean = make({1, -2}, {2}), var = make({4, 0.25}, {2});
   for (const Activation a : activations) {
     const auto f = [&](const std::vector<Tensor>& t) {
       return batch_norm(t[0], mean, var, t[1], t[2], {.eps = 0, .activation = a});
@@ -266,7 +264,7 @@ TEST_P(NormTest, EvaluationUsesTheRunningStatisticsAsConstants) {
     EXPECT_TRUE(same_bits(same, f({x, w, b})));
   }
   // An infinite x does not reach its gradient.
-  Tensor far = full({1, 2, 1}, std::numeric_limits<double>::infinity(), here()).set_requires_grad();
+  Tensor far = full({1, 2, 1}, inf, on(f64)).set_requires_grad();
   batch_norm(far, mean, var).sum().backward();
   expect_near(far.grad(), {1 / std::sqrt(4 + 1e-5), 1 / std::sqrt(0.25 + 1e-5)}, 1e-14, "gradient");
 
@@ -346,8 +344,7 @@ TEST_P(NormTest, ALargeMeanCostsNoAccuracy) {
 }
 
 TEST_P(NormTest, ValuesThatAreNotFiniteStayInTheirRows) {
-  for (const double bad :
-       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+  for (const double bad : {nan, inf}) {
     for (const Activation a : {Activation::none(), Activation::relu(), Activation::leaky_relu()}) {
       const Tensor dense = normal({4, 3, 50}, f32);
       Tensor x = dense.clone();
@@ -370,9 +367,8 @@ TEST_P(NormTest, WithoutElements) {
   for (const DType dtype : {f32, bf16}) {
     for (const Case& c : {batch({0, 3, 2}), batch({2, 3, 0}), instance({0, 3, 2}), group({0, 4, 2}, 2),
                           layer({0, 3}, 1), layer({2, 0}, 1)}) {
-      Tensor x = ones(c.x, here(dtype)).set_requires_grad();
-      Tensor w = ones(c.weight, here(f32)).set_requires_grad(),
-             b = ones(c.weight, here(f32)).set_requires_grad();
+      Tensor x = ones(c.x, on(dtype)).set_requires_grad();
+      Tensor w = ones(c.weight, on(f32)).set_requires_grad(), b = ones(c.weight, on(f32)).set_requires_grad();
       const Tensor y = c.call(x, w, b, 1e-5, Activation::relu());
       EXPECT_EQ(y.shape(), c.x);
       EXPECT_EQ(y.dtype(), dtype);
@@ -386,8 +382,8 @@ TEST_P(NormTest, WithoutElements) {
       }
     }
   }
-  Tensor mean = ones({3}, here(f32)), var = ones({3}, here(f32));
-  batch_norm(ones({0, 3, 2}, here(f32)), mean, var, {}, {}, {.training = true});
+  Tensor mean = ones({3}, on(f32)), var = ones({3}, on(f32));
+  batch_norm(ones({0, 3, 2}, on(f32)), mean, var, {}, {}, {.training = true});
   EXPECT_EQ(mean.to_vector<float>(), (Floats{1, 1, 1}));
 }
 

@@ -1,10 +1,25 @@
-#include "tests/ops/pool3d_support.h"
 #include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
+class Pool3d : public DeviceTest {
+ protected:
+  /// One row of cells.
+  static Tensor row(const Doubles& v, DType dtype = f64) {
+    return make(v, {1, 1, 1, 1, static_cast<int64_t>(v.size())}, dtype);
+  }
+  static Doubles max(const Doubles& v, const MaxPool3dOptions& options) {
+    return values(max_pool3d(row(v), options));
+  }
+  static Doubles avg(const Doubles& v, const AvgPool3dOptions& options) {
+    return values(avg_pool3d(row(v), options));
+  }
+};
 INSTANTIATE_TEST_SUITE_P(, Pool3d, devices(), device_name);
+
+constexpr Triple w(int64_t k) { return {1, 1, k}; }  // a kernel or stride along W
+constexpr Triple w_pad(int64_t p) { return {0, 0, p}; }
 
 TEST_P(Pool3d, MaxByHand) {
   EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2)}), (Doubles{3, 5}));
@@ -87,7 +102,6 @@ TEST_P(Pool3d, FewerAxes) {
 }
 
 TEST_P(Pool3d, TheFirstMaximumOrLastNaNOfABlock) {
-  const double nan = std::nan("");
   Tensor x = make({nan, 1, 2, 2, nan, 3, 2, 1}, {1, 1, 1, 2, 4}, f32).set_requires_grad();
   const Tensor y = max_pool3d(x, {.kernel_size = {1, 2, 2}});
   EXPECT_TRUE(std::isnan(values(y)[0]));
@@ -101,7 +115,6 @@ TEST_P(Pool3d, TheFirstMaximumOrLastNaNOfABlock) {
 
 TEST_P(Pool3d, TheFirstMaximumOrLastNaNTakesTheGradient) {
   for (const DType dtype : {f32, f64}) {
-    const double nan = std::nan("");
     Tensor x = row({2, 2, 1, nan, nan, 7, -inf, -inf}, dtype).set_requires_grad();
     Tensor y = max_pool3d(x, {.kernel_size = w(2)});
     const Doubles v = values(y);
@@ -126,8 +139,6 @@ TEST_P(Pool3d, AWindowOverNoCell) {
   EXPECT_EQ(values(gx), (Doubles{0, 0}));
   EXPECT_EQ(values(vox::grad({gx}, {g}, {.grad_outputs = {row({3, 4})}})[0]), (Doubles{0}));
 }
-
-// ---- The definition, loop by loop -------------------------------------------------------------------------
 
 struct Arguments {
   Shape shape;
@@ -161,7 +172,17 @@ struct Pooled {
   }
 };
 
-Pooled pool_by_definition(const Arguments& a, const Doubles& x) {
+/// The cells of an axis in window `o`. However long the window is, each cell is asked once.
+Ints covered_cells(const Arguments& a, int64_t axis, int64_t o) {
+  const int64_t begin = o * a.stride[axis] - a.padding[axis], step = a.dilation[axis];
+  Ints cells;
+  for (int64_t i = std::max<int64_t>(begin, 0); i < a.shape[a.shape.rank() - 3 + axis]; ++i)
+    if ((i - begin) % step == 0 && (i - begin) / step < a.kernel[axis]) cells.push_back(i);
+  return cells;
+}
+
+/// The gradients of the outputs are 1, 2, 3, ..., or all 1.
+Pooled pool_by_definition(const Arguments& a, const Doubles& x, bool ramp = true) {
   const int64_t first = a.shape.rank() - 3;
   const Triple in{a.shape[first], a.shape[first + 1], a.shape[first + 2]};
   const Triple out{count_windows(a, 0), count_windows(a, 1), count_windows(a, 2)};
@@ -170,41 +191,30 @@ Pooled pool_by_definition(const Arguments& a, const Doubles& x) {
   for (int64_t i = 0; i < 3; ++i) p.shape[first + i] = out[i];
   p.max_grad.resize(x.size());
   p.avg_grad.resize(x.size());
-  const int64_t planes = static_cast<int64_t>(x.size()) / (in.d * in.h * in.w);
-  for (int64_t n = 0; n < planes; ++n) {
-    for (int64_t od = 0; od < out.d; ++od)
-      for (int64_t oh = 0; oh < out.h; ++oh)
-        for (int64_t ow = 0; ow < out.w; ++ow) {
-          const Triple o{od, oh, ow};
-          double best = -inf, sum = 0, cells = 0, within_padding = 0;
-          std::optional<size_t> arg;
-          std::vector<size_t> covered;
-          for (int64_t kd = 0; kd < a.kernel.d; ++kd)
-            for (int64_t kh = 0; kh < a.kernel.h; ++kh)
-              for (int64_t kw = 0; kw < a.kernel.w; ++kw) {
-                const Triple k{kd, kh, kw};
-                Triple i;
-                bool is_cell = true, is_padding = true;
-                for (int64_t axis = 0; axis < 3; ++axis) {
-                  i[axis] = o[axis] * a.stride[axis] - a.padding[axis] + k[axis] * a.dilation[axis];
-                  is_cell = is_cell && i[axis] >= 0 && i[axis] < in[axis];
-                  is_padding = is_padding && i[axis] < in[axis] + a.padding[axis];
-                }
-                within_padding += is_padding;
-                if (!is_cell) continue;
-                const auto at = static_cast<size_t>(((n * in.d + i.d) * in.h + i.h) * in.w + i.w);
-                covered.push_back(at);
-                cells += 1;
-                sum += x[at];
-                if (x[at] > best) best = x[at], arg = at;
-              }
-          const double divisor = a.count_include_pad ? within_padding : cells;
-          const auto g = static_cast<double>(p.max.size() + 1);
-          p.max.push_back(best);
-          p.avg.push_back(sum / divisor);
-          if (arg) p.max_grad[*arg] += g;
-          for (const size_t at : covered) p.avg_grad[at] += g / divisor;
+  for (int64_t i = 0; i < checked_numel("test", p.shape); ++i) {
+    const int64_t n = i / (out.d * out.h * out.w);
+    const Triple o{i / (out.h * out.w) % out.d, i / out.w % out.h, i % out.w};
+    double best = -inf, sum = 0, within_padding = 1;
+    std::optional<size_t> arg;
+    std::vector<size_t> covered;
+    for (const int64_t id : covered_cells(a, 0, o.d))
+      for (const int64_t ih : covered_cells(a, 1, o.h))
+        for (const int64_t iw : covered_cells(a, 2, o.w)) {
+          const auto at = static_cast<size_t>(((n * in.d + id) * in.h + ih) * in.w + iw);
+          covered.push_back(at);
+          sum += x[at];
+          if (x[at] > best) best = x[at], arg = at;
         }
+    for (const int64_t axis : {0, 1, 2}) {  // of a mean, which has no dilation
+      const int64_t begin = o[axis] * a.stride[axis] - a.padding[axis];
+      within_padding *= static_cast<double>(std::min(a.kernel[axis], in[axis] + a.padding[axis] - begin));
+    }
+    const double divisor = a.count_include_pad ? within_padding : static_cast<double>(covered.size());
+    const double g = ramp ? static_cast<double>(i + 1) : 1;
+    p.max.push_back(best);
+    p.avg.push_back(sum / divisor);
+    if (arg) p.max_grad[*arg] += g;
+    for (const size_t at : covered) p.avg_grad[at] += g / divisor;
   }
   return p;
 }
@@ -230,6 +240,42 @@ Doubles ties(const Shape& shape) {
   Doubles v(static_cast<size_t>(checked_numel("test", shape)));
   for (double& value : v) value = static_cast<double>(random() % 9) - 4;
   return v;
+}
+
+/// In 16 bits without means; and the gradients of maxima are 1, since a ramp is not exact.
+void expect_definition(const Arguments& a, const Tensor& input) {
+  const DType dtype = input.dtype();
+  SCOPED_TRACE(str(a.shape, a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode, ' ', dtype));
+  const bool of_16_bits = dtype != f32 && dtype != f64;
+  const Pooled expected = pool_by_definition(a, values(input));
+  Tensor x = input.detach().set_requires_grad();
+  const Tensor max = max_pool3d(x, max_options(a));
+  ASSERT_EQ(max.shape(), expected.shape);
+  EXPECT_EQ(values(max), expected.max);
+  EXPECT_EQ(values(max_pool3d(input, max_options(a))), expected.max);
+  if (of_16_bits) {  // is each cell's gradient its number of windows?
+    const Doubles ones = values(vox::grad({max.sum()}, {x})[0]);
+    double sum = 0;
+    for (size_t i = 0; i < ones.size(); ++i) {
+      EXPECT_EQ(ones[i] == 0, expected.max_grad[i] == 0) << i;
+      sum += ones[i];
+    }
+    EXPECT_EQ(sum, static_cast<double>(expected.max.size()));
+    return;
+  }
+  const Tensor g = from_vector(expected.gradient(), expected.shape).to(dtype).to(input.device());
+  EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad);
+  if (a.dilation != Triple(1)) return;
+  const auto fits = [&](int64_t i) { return a.kernel[i] <= x.size(x.rank() - 3 + i) + 2 * a.padding[i]; };
+  if (!fits(0) || !fits(1) || !fits(2)) {
+    EXPECT_THROW(avg_pool3d(x, avg_options(a)), ShapeError);
+    return;
+  }
+  const Tensor avg = avg_pool3d(x, avg_options(a));
+  ASSERT_EQ(avg.shape(), expected.shape);
+  const double tolerance = dtype == f64 ? 1e-12 : 1e-5;
+  expect_near(avg, expected.avg, tolerance);
+  expect_near(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0], expected.avg_grad, tolerance);
 }
 
 TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
@@ -259,29 +305,7 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     const DType dtype = done % 3 ? f64 : f32;
     Doubles v(static_cast<size_t>(checked_numel("test", a.shape)));
     for (double& value : v) value = static_cast<double>(pick(-4, 4));  // many ties
-    const Pooled expected = pool_by_definition(a, v);
-    const Tensor g = make(expected.gradient(), expected.shape, dtype);
-    Tensor x = make(v, a.shape, dtype).set_requires_grad();
-
-    Tensor y = max_pool3d(x, max_options(a));
-    ASSERT_EQ(y.shape(), expected.shape) << done;
-    EXPECT_EQ(values(y), expected.max) << done;
-    EXPECT_EQ(values(max_pool3d(x.detach(), max_options(a))), expected.max);
-    y.backward(g);
-    EXPECT_EQ(values(x.grad()), expected.max_grad) << done;
-
-    if (a.dilation != Triple(1)) continue;
-    x.zero_grad();
-    const auto fits = [&](int64_t i) { return a.kernel[i] <= x.size(x.rank() - 3 + i) + 2 * a.padding[i]; };
-    if (!fits(0) || !fits(1) || !fits(2)) {
-      EXPECT_THROW(avg_pool3d(x, avg_options(a)), ShapeError);
-      continue;
-    }
-    y = avg_pool3d(x, avg_options(a));
-    ASSERT_EQ(y.shape(), expected.shape) << done;
-    y.backward(g);
-    expect_near(y, expected.avg, dtype == f64 ? 1e-12 : 1e-5);
-    expect_near(x.grad(), expected.avg_grad, dtype == f64 ? 1e-12 : 1e-5);
+    expect_definition(a, make(v, a.shape, dtype));
   }
 }
 
@@ -297,34 +321,8 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       {{1, 1, 3, 4, 64}, {3, 4, 22}, {1, 1, 21}, {1, 2, 0}, 1, false, false},
       {{2, 1, 1, 2, 133}, {1, 2, 120}, {1, 1, 4}, {0, 1, 9}, 1, true, false},
       {{1, 1, 1, 3, 260}, {1, 1, 250}, {1, 1, 5}, 0, 1, false, true}};
-  for (const Arguments& a : cases) {
-    SCOPED_TRACE(a.shape);
-    const Doubles v = ties(a.shape);
-    const Pooled expected = pool_by_definition(a, v);
-    for (const DType dtype : {f32, f64, bf16, f16}) {
-      Tensor x = make(v, a.shape, dtype).set_requires_grad();
-      const Tensor max = max_pool3d(x, max_options(a));
-      ASSERT_EQ(max.shape(), expected.shape);
-      EXPECT_EQ(values(max), expected.max) << dtype << a.shape;
-      if (dtype != f32 && dtype != f64) {  // the ramp is not exact: is each cell's number of windows?
-        const Doubles ones = values(vox::grad({max.sum()}, {x})[0]);
-        double sum = 0;
-        for (size_t i = 0; i < ones.size(); ++i) {
-          EXPECT_EQ(ones[i] == 0, expected.max_grad[i] == 0) << dtype << a.shape << i;
-          sum += ones[i];
-        }
-        EXPECT_EQ(sum, static_cast<double>(expected.max.size())) << dtype << a.shape;
-        continue;
-      }
-      const Tensor g = make(expected.gradient(), expected.shape, dtype);
-      EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad) << a.shape;
-      if (a.dilation != Triple(1)) continue;
-      const Tensor avg = avg_pool3d(x, avg_options(a));
-      expect_near(avg, expected.avg, dtype == f64 ? 1e-12 : 1e-5);
-      expect_near(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0], expected.avg_grad,
-                  dtype == f64 ? 1e-12 : 1e-5);
-    }
-  }
+  for (const Arguments& a : cases)
+    for (const DType dtype : {f32, f64, bf16, f16}) expect_definition(a, make(ties(a.shape), a.shape, dtype));
 }
 
 // A thread of a GPU owns several windows or cells along D if there are many.
@@ -454,6 +452,166 @@ TEST_P(Pool3d, RefusesBadArguments) {
   EXPECT_THROW(avg({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), ShapeError);
   EXPECT_EQ(avg({1}, {.kernel_size = w(3), .stride = w(2), .padding = w_pad(1), .ceil_mode = true}),
             (Doubles{1. / 3}));
+}
+
+// Other algorithms, with the same results: windows and strides far longer than the tensor, maxima without
+// indices.
+
+// With one window, or one cell of a window, strides and dilations are never used, however long they are.
+TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
+  const Tensor x = randn({1, 17, 2, 2, 2}, {.device = device()});
+  for (int axis = 0; axis < 3; ++axis) {
+    Triple far = 1, two = 1;
+    far[axis] = 1085102592571150095;  // times 17 it is -1
+    two[axis] = 2;
+    const auto max_at = [&](const Triple& stride, const Triple& dilation) {
+      return max_pool3d(x, {.kernel_size = 1, .stride = stride, .dilation = dilation});
+    };
+    EXPECT_EQ(values(max_at(far, far)), values(max_at(two, 1))) << axis;
+    const auto mean_at = [&](const Triple& stride) {
+      return avg_pool3d(x, {.kernel_size = 1, .stride = stride});
+    };
+    EXPECT_EQ(values(mean_at(far)), values(mean_at(two))) << axis;
+    const auto grad_at = [&](const Triple& stride) {
+      Tensor leaf = x.detach().set_requires_grad();
+      const Tensor y = max_pool3d(leaf, {.kernel_size = 1, .stride = stride});
+      return values(vox::grad({vox::sum(y)}, {leaf})[0]);
+    };
+    EXPECT_EQ(grad_at(far), grad_at(two)) << axis;
+  }
+}
+
+/// (kernel, stride, padding, dilation) for which the taps of a window begin, end and advance near the ends of
+/// an axis.
+std::set<std::array<int64_t, 4>> long_windows(int64_t in) {
+  std::set<std::array<int64_t, 4>> found;
+  for (const int64_t kernel :
+       {int64_t{2}, int64_t{6}, int64_t{13}, int64_t{10'000'001}, int64_t{1} << 32, (int64_t{1} << 50) + 1}) {
+    for (const int64_t padding : {kernel / 2, kernel / 2 - 1, kernel / 2 - 3, int64_t{0}}) {
+      for (const int64_t dilation :
+           {int64_t{1}, int64_t{2}, in, padding - 1, padding, padding + 1, padding + 3, int64_t{1} << 40}) {
+        if (padding < 0 || dilation < 1 || dilation > (int64_t{1} << 58) / kernel) continue;
+        for (const int64_t stride : {int64_t{1}, int64_t{3}, padding, padding + 1, padding + 4, kernel,
+                                     (kernel - 1) * dilation - 2 * padding})
+          if (stride >= 1) found.insert({kernel, stride, padding, dilation});
+      }
+    }
+  }
+  return found;
+}
+
+// Windows with far more taps than there are cells: each cell is tested for membership in window o. Neither
+// time nor memory may grow with the kernel's length.
+TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
+  constexpr int64_t planes = 9;
+  const auto check_axis = [](int axis, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
+                             int64_t dilation, bool ceil_mode) {
+    Arguments a{{planes, 1, 1, 1}, 1, 1, 0, 1, ceil_mode, false};
+    a.shape[1 + axis] = in, a.kernel[axis] = kernel, a.stride[axis] = stride;
+    a.padding[axis] = padding, a.dilation[axis] = dilation;
+    if (count_windows(a, axis) < 1) return;
+    SCOPED_TRACE(str(axis, ": ", in, " ", a.kernel, a.stride, a.padding, a.dilation, ceil_mode));
+
+    Doubles v;  // with ties
+    for (int64_t i = 0; i < planes * in; ++i) v.push_back(static_cast<double>(i * 7 % 5 - 2));
+    Tensor x = make(v, a.shape).set_requires_grad();
+    Pooled expected = pool_by_definition(a, v, false);
+    EXPECT_EQ(values(max_pool3d(x.detach(), max_options(a))), expected.max);
+    const Tensor y = max_pool3d(x, max_options(a));
+    EXPECT_EQ(values(y), expected.max);
+    EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), expected.max_grad);
+    for (const bool count_padding : {false, true}) {
+      if (dilation != 1) continue;
+      a.count_include_pad = count_padding;
+      if (kernel > in + 2 * padding) {
+        EXPECT_THROW(avg_pool3d(x, avg_options(a)), ShapeError);
+        continue;
+      }
+      expected = pool_by_definition(a, v, false);
+      const Tensor z = avg_pool3d(x, avg_options(a));
+      EXPECT_EQ(values(z), expected.avg);
+      const Doubles grad = values(vox::grad({vox::sum(z)}, {x})[0]);
+      for (size_t i = 0; i < grad.size(); ++i) EXPECT_DOUBLE_EQ(grad[i], expected.avg_grad[i]);
+    }
+  };
+  for (int axis = 0; axis < 3; ++axis)
+    for (const int64_t in : {1, 2, 5})
+      for (const auto& [kernel, stride, padding, dilation] : long_windows(in))
+        for (const bool ceil_mode : {false, true})
+          check_axis(axis, in, kernel, stride, padding, dilation, ceil_mode);
+}
+
+// The same on all axes at once, where products of their lengths do not fit 64 bits.
+TEST_P(Pool3d, WindowsFarLongerThanTheTensorOnAllAxes) {
+  const Tensor x = make({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2}).set_requires_grad();
+  const int64_t kernel = int64_t{1} << 40;
+  const Tensor y = max_pool3d(x, {.kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2});
+  EXPECT_EQ(values(y), (Doubles{8}));
+  EXPECT_EQ(values(vox::grad({y}, {x})[0]), (Doubles{0, 0, 0, 0, 0, 0, 0, 1}));
+  const AvgPool3dOptions mean{
+      .kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2, .count_include_pad = false};
+  EXPECT_EQ(values(avg_pool3d(x, mean)), (Doubles{4.5}));
+  EXPECT_EQ(values(vox::grad({avg_pool3d(x, mean)}, {x})[0]), Doubles(8, 0.125));
+}
+
+// Without a gradient the maximum is found by another algorithm than with one.
+TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    const Doubles x = values(a), y = values(b);
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) << a.shape() << " at " << i;
+  };
+  const int threads = get_num_threads();
+  for (const Shape& shape :
+       {Shape{2, 9, 5, 6, 7}, Shape{1, 17, 9, 8, 64}, Shape{3, 11, 12, 33, 31}, Shape{2, 1, 4, 5, 70}}) {
+    for (const DType dtype : {f32, f64, f16}) {
+      std::mt19937 random(7);
+      Doubles v(static_cast<size_t>(checked_numel("test", shape)));
+      for (double& value : v) {
+        const auto k = static_cast<double>(random() % 100);
+        value = k < 2 ? nan : k < 20 ? -inf : k < 22 ? inf : k;
+      }
+      const Tensor x = make(v, shape, dtype);
+      for (const MaxPool3dOptions& options :
+           {MaxPool3dOptions{.kernel_size = 2}, MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1},
+            MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1, .ceil_mode = true},
+            MaxPool3dOptions{.kernel_size = {1, 2, 3}, .stride = {1, 1, 2}, .padding = {0, 0, 1}},
+            MaxPool3dOptions{.kernel_size = {4, 5, 3}, .stride = 2, .padding = {2, 1, 1}},
+            MaxPool3dOptions{.kernel_size = 2, .stride = {1, 2, 1}, .padding = 1, .dilation = {2, 3, 4}}}) {
+        const Tensor expected = max_pool3d(x.detach().set_requires_grad(), options);
+        for (const int n : {1, 2, 8, 16}) {
+          set_num_threads(n);
+          same(max_pool3d(x, options), expected);
+        }
+        set_num_threads(threads);
+      }
+    }
+  }
+}
+
+// A thread of a GPU computes several results along D if there are many, one if there are few, and cuts D
+// between threads. Away from the ends, a part of the input gives the same bits alone.
+TEST_P(Pool3d, ManyCellsGiveWhatFewGive) {
+  Tensor x = randn({1, 1, 130, 96, 130}, {.device = device()}).set_requires_grad();
+  const Tensor g = randn(x.shape(), {.device = device()});
+  const auto part = [](const Tensor& t, int64_t d, int64_t h, int64_t size) {
+    return t.detach().slice(2, d, d + size).slice(3, h, h + size);
+  };
+  for (const bool is_max : {true, false}) {
+    const auto pool = [&](const Tensor& t) {
+      return is_max ? max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1})
+                    : avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1});
+    };
+    const Tensor y = pool(x), grad = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
+    for (const int64_t begin : {0, 31, 62, 124}) {
+      Tensor few = part(x, begin, 10, 6).set_requires_grad();
+      const Tensor few_y = pool(few);
+      const Tensor few_grad = vox::grad({few_y}, {few}, {.grad_outputs = {part(g, begin, 10, 6)}})[0];
+      EXPECT_EQ(values(part(few_y, 1, 1, 4)), values(part(y, begin + 1, 11, 4)));
+      EXPECT_EQ(values(part(few_grad, 2, 2, 2)), values(part(grad, begin + 2, 12, 2)));
+    }
+  }
 }
 
 }  // namespace

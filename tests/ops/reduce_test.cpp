@@ -22,10 +22,10 @@ Shape dims_of(int mask) {
 }
 
 /// Sums by the definition: every element is added to the output whose index is 0 in the reduced dims.
-std::vector<int64_t> reference_sum(const std::vector<int64_t>& x, const Shape& shape, int mask) {
+Ints reference_sum(const Ints& x, const Shape& shape, int mask) {
   int64_t outputs = 1;
   for (int64_t d = 0; d < shape.rank(); ++d) outputs *= mask >> d & 1 ? 1 : shape[d];
-  std::vector<int64_t> y(static_cast<size_t>(outputs));
+  Ints y(static_cast<size_t>(outputs));
   for (size_t i = 0; i < x.size(); ++i) {
     int64_t rest = static_cast<int64_t>(i), o = 0, step = 1;
     for (int64_t d = shape.rank() - 1; d >= 0; --d) {
@@ -40,13 +40,10 @@ std::vector<int64_t> reference_sum(const std::vector<int64_t>& x, const Shape& s
   return y;
 }
 
-// ---- Values ---------------------------------------------------------------------------------------------
-
 TEST_P(ReduceTest, SumsOverEverySetOfDims) {
   const Shape shape{2, 3, 4, 5};
   for (DType dtype : {f32, f64, i64, u8, boolean}) {
-    const Tensor x = dtype == boolean ? gt(whole(shape, {i64, device()}), 0)
-                                      : (whole(shape, {i64, device()}) + 5).to(dtype);
+    const Tensor x = dtype == boolean ? gt(whole(shape, on(i64)), 0) : (whole(shape, on(i64)) + 5).to(dtype);
     const auto values = x.to(i64).to_vector<int64_t>();
     for (int mask = 1; mask < 16; ++mask) {
       const Tensor y = sum(x, dims_of(mask)), kept = sum(x, dims_of(mask), true);
@@ -59,7 +56,7 @@ TEST_P(ReduceTest, SumsOverEverySetOfDims) {
 }
 
 TEST_P(ReduceTest, NoDimsMeanAllAndNegativeDimsCountFromTheEnd) {
-  const Tensor x = whole({2, 3, 4}, {f32, device()});
+  const Tensor x = whole({2, 3, 4}, on(f32));
   EXPECT_EQ(sum(x).shape(), Shape{});
   EXPECT_EQ(sum(x, {}, true).shape(), (Shape{1, 1, 1}));
   EXPECT_EQ(sum(x).item<float>(), sum(x, {0, 1, 2}).item<float>());
@@ -71,7 +68,7 @@ TEST_P(ReduceTest, NoDimsMeanAllAndNegativeDimsCountFromTheEnd) {
 }
 
 TEST_P(ReduceTest, RankZero) {
-  const Tensor x = full({}, 3, {f64, device()});
+  const Tensor x = full({}, 3, on(f64));
   EXPECT_EQ(sum(x).item<double>(), 3);
   EXPECT_EQ(mean(x).item<double>(), 3);
   EXPECT_EQ(max(x).item<double>(), 3);
@@ -84,7 +81,7 @@ TEST_P(ReduceTest, EveryLengthIsSummedExactlyOnce) {
        {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 2047, 2049, 33000, 1050000}) {
     for (int64_t rows : {1, 9, 70, 400}) {
       if (rows * length > 2000000) continue;
-      const Tensor singles = whole({rows, length}, {f32, device()});
+      const Tensor singles = whole({rows, length}, on(f32));
       const auto expected = reference_sum(singles.to(i64).to_vector<int64_t>(), singles.shape(), 2);
       for (const DType dtype : {f32, f64}) {
         if (dtype == f64 && length > 2049) continue;
@@ -99,7 +96,7 @@ TEST_P(ReduceTest, EveryLengthIsSummedExactlyOnce) {
 
 TEST_P(ReduceTest, LongSumsStayAccurate) {
   const int64_t n = 3000001;
-  const Tensor x = abs(normal({n}, {f32, device()}));
+  const Tensor x = abs(normal({n}, on(f32)));
   double exact = 0;
   for (float v : x.to_vector<float>()) exact += v;
   EXPECT_NEAR(sum(x).item<float>() / exact, 1, 2e-7);  // one float's rounding is 6e-8; in sequence: 1e-4
@@ -119,7 +116,7 @@ TEST_P(ReduceTest, IntegerSumsWrapAround) {
 }
 
 TEST_P(ReduceTest, Empty) {
-  const Tensor x = empty({0, 3}, {f32, device()});
+  const Tensor x = empty({0, 3}, on(f32));
   EXPECT_EQ(sum(x, {0}).to_vector<float>(), (Floats{0, 0, 0}));
   EXPECT_EQ(sum(x).item<float>(), 0);
   EXPECT_EQ(sum(x, {1}).shape(), (Shape{0}));
@@ -152,7 +149,7 @@ TEST_P(ReduceTest, ExtremaOfEveryDtype) {
 TEST_P(ReduceTest, NaNWins) {
   for (int64_t length : {3, 40, 5000}) {
     for (int64_t at : {int64_t{0}, length / 2, length - 1}) {
-      std::vector<double> values(static_cast<size_t>(length), inf);
+      Doubles values(static_cast<size_t>(length), inf);
       values[static_cast<size_t>(at)] = nan;
       values.back() = nan;
       const Tensor x = make<double>(values, {length});
@@ -166,15 +163,13 @@ TEST_P(ReduceTest, NaNWins) {
 }
 
 TEST_P(ReduceTest, ArgCountsInRowMajorOrderOverTheReducedDims) {
-  const Tensor x = whole({3, 4, 5}, {f32, device()}) * 0;
+  const Tensor x = whole({3, 4, 5}, on(f32)) * 0;
   Tensor y = x.clone();
   y.slice(0, 2, 3).slice(1, 1, 2).slice(2, 3, 4).fill_(1);
   EXPECT_EQ(argmax(y).item<int64_t>(), (2 * 4 + 1) * 5 + 3);
   EXPECT_EQ(argmax(y, {0, 2}).to_vector<int64_t>(), (Ints{0, 2 * 5 + 3, 0, 0}));
   EXPECT_EQ(argmax(y.permute({2, 0, 1})).item<int64_t>(), (3 * 3 + 2) * 4 + 1);
 }
-
-// ---- The order of additions -----------------------------------------------------------------------------
 
 /// Every reduction (without `sums`: except sums and means) over every set of dims has the same bits on a
 /// copy.
@@ -210,7 +205,7 @@ TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
     for (const DType dtype : {f32, f64, i64, bf16, f16, u8}) {
       const bool plain = dtype == f32 || dtype == i64;
       if (!plain && shape != Shape{4, 9, 17, 33}) continue;
-      const Tensor x = (whole(shape, {i64, device()}) + (dtype == u8 ? 5 : 0)).to(dtype);
+      const Tensor x = (whole(shape, on(i64)) + (dtype == u8 ? 5 : 0)).to(dtype);
       if (dtype == i64) {
         const auto values = x.to_vector<int64_t>();
         for (int mask = 1; mask < 1 << shape.rank(); ++mask)
@@ -228,9 +223,9 @@ TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
     }
   }
   for (const DType dtype : {f32, i64}) {
-    expect_same_as_copy(whole({1, 50, 1}, {dtype, device()}).expand({40, 50, 30}));
-    expect_same_as_copy(whole({50, 1, 30}, {dtype, device()}).expand({50, 40, 30}).permute({2, 1, 0}));
-    const Tensor none = whole({6, 0, 5}, {dtype, device()}).permute({2, 0, 1});
+    expect_same_as_copy(whole({1, 50, 1}, on(dtype)).expand({40, 50, 30}));
+    expect_same_as_copy(whole({50, 1, 30}, on(dtype)).expand({50, 40, 30}).permute({2, 1, 0}));
+    const Tensor none = whole({6, 0, 5}, on(dtype)).permute({2, 0, 1});
     EXPECT_EQ(sum(none, {1, 2}).to(i64).to_vector<int64_t>(), Ints(5, 0));
     EXPECT_EQ(sum(none, {0, 1}).shape(), Shape{0});
   }
@@ -240,7 +235,7 @@ TEST_P(ReduceTest, AViewHasTheBitsOfItsCopy) {
   const bool sums = device().is_cuda();  // on the CPU sums over several dimensions depend on strides
   for (const Shape& shape :
        {Shape{3, 5, 7, 11}, Shape{2, 3, 130, 70}, Shape{1, 40, 3, 1030}, Shape{70, 1, 33, 9}}) {
-    const Tensor x = normal(shape, {f32, device()});
+    const Tensor x = normal(shape, on(f32));
     std::vector<Tensor> views{x.slice(3, 1, shape[3], 2).slice(2, 1, shape[2])};
     for (const Shape& order : orders_of(4)) views.push_back(x.permute(order));
     for (const Tensor& view : views) {
@@ -252,7 +247,7 @@ TEST_P(ReduceTest, AViewHasTheBitsOfItsCopy) {
 
 TEST_P(ReduceTest, APermutedTensorIsSummedInTheOrderOfMemory) {
   if (device().is_cuda()) GTEST_SKIP() << "there it is the logical order";
-  const Tensor x = normal({4, 17, 3, 5, 65}, {f32, device()});
+  const Tensor x = normal({4, 17, 3, 5, 65}, on(f32));
   for (const Shape& order : orders_of(5)) {
     const Tensor view = x.permute(order);
     EXPECT_TRUE(same_bits(sum(view), sum(x)));
@@ -268,7 +263,7 @@ TEST_P(ReduceTest, APermutedTensorIsSummedInTheOrderOfMemory) {
 
 TEST_P(ReduceTest, ThreadsDoNotChangeBits) {
   if (device().is_cuda()) GTEST_SKIP() << "CPU threads";
-  const Tensor x = normal({7, 33, 41, 97}, {f32, device()});
+  const Tensor x = normal({7, 33, 41, 97}, on(f32));
   for (int mask = 1; mask < 16; ++mask)
     EXPECT_TRUE(same_on_any_threads([&] { return sum(x, dims_of(mask)); })) << mask;
 }
@@ -276,7 +271,7 @@ TEST_P(ReduceTest, ThreadsDoNotChangeBits) {
 // A task takes fewer neighbouring rows, the more threads there are.
 TEST_P(ReduceTest, SideBySideRowsHaveTheBitsOfRowsAlone) {
   for (const DType dtype : {f32, f64}) {
-    const Tensor x = normal({1000, 1030}, {dtype, device()}), columns = x.transpose(0, 1).contiguous();
+    const Tensor x = normal({1000, 1030}, on(dtype)), columns = x.transpose(0, 1).contiguous();
     const Tensor alone = sum(x, {1});
     EXPECT_TRUE(same_on_any_threads([&] { return sum(columns, {0}); }));
     EXPECT_TRUE(same_bits(sum(columns, {0}), alone));
@@ -284,13 +279,11 @@ TEST_P(ReduceTest, SideBySideRowsHaveTheBitsOfRowsAlone) {
   }
 }
 
-// ---- sum_to ---------------------------------------------------------------------------------------------
-
 TEST_P(ReduceTest, AFewRowsSideBySideHaveTheBitsOfRowsAlone) {
   for (const DType dtype : {f32, f64, bf16}) {
     for (const int64_t width : {2, 3, 4, 5, 8}) {
       for (const int64_t n : {1, 7, 16, 33, 100, 1024, 1025}) {
-        const Tensor memory = normal({3, 70, n, width}, {dtype, device()});
+        const Tensor memory = normal({3, 70, n, width}, on(dtype));
         memory.slice(0, 1, 2).slice(1, 5, 6).slice(2, n - 1, n).slice(3, 1, 2).fill_(nan);
         for (const Tensor& x : {memory, memory.slice(0, 0, 1), memory.slice(1, 1, 69), memory.slice(0, 0, 0),
                                 memory.slice(0, 0, 1).slice(1, 5, 6)}) {
@@ -321,7 +314,7 @@ TEST_P(ReduceTest, RowsAndColumnsOfOtherReductionsHaveTheSameBits) {
   for (const DType dtype : {f32, f64, bf16, f16}) {
     for (const int64_t width : {8, 33, 64}) {
       for (const int64_t n : {1, 5, 31, 32, 33, 511, 512, 1024, 1030, 3000}) {
-        const Tensor columns = normal({2, n, width}, {dtype, device()});
+        const Tensor columns = normal({2, n, width}, on(dtype));
         const Tensor rows = columns.transpose(1, 2).contiguous(), ends = rows.slice(2, 1, n);
         for (const Function f : functions) {
           EXPECT_TRUE(same_bits(f(columns, 1), f(rows, 2))) << dtype << width << " " << n;
@@ -339,11 +332,11 @@ TEST_P(ReduceTest, RowsAndColumnsOfOtherReductionsHaveTheSameBits) {
 TEST_P(ReduceTest, TiesOfRowsAndColumns) {
   for (const DType dtype : {f32, f64, bf16}) {
     for (const int64_t n : {4, 32, 100, 1024, 2100}) {
-      Tensor x = zeros({n, 16}, {dtype, device()});
+      Tensor x = zeros({n, 16}, on(dtype));
       x.slice(0, n - 4, n).fill_(1);
       for (const int64_t d : {0, 1}) {
         const Tensor leaf = (d == 0 ? x.clone() : x.transpose(0, 1).contiguous()).set_requires_grad();
-        max(leaf, Shape{d}).backward(full({16}, 4, {dtype, device()}));
+        max(leaf, Shape{d}).backward(full({16}, 4, on(dtype)));
         EXPECT_TRUE(same_bits(leaf.grad(), leaf.detach())) << dtype << n << " " << d;
       }
     }
@@ -360,8 +353,6 @@ TEST_P(ReduceTest, SumToUndoesBroadcasting) {
   EXPECT_EQ(sum_to(x.reshape({1, 2, 3}), {2, 3}).shape(), (Shape{2, 3}));
   EXPECT_ERRORS(ShapeError, sum_to(x, {2}), sum_to(x, {1, 2, 3}));
 }
-
-// ---- Errors ---------------------------------------------------------------------------------------------
 
 // Expanded memory is small, but the results of its blocks are not.
 TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
@@ -381,25 +372,25 @@ TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
   for (const auto& [name, call] : calls) {
     for (const Shape& shape : {Shape{half * half}, Shape{half, half}, Shape{2, half, half / 256}}) {
       for (const Shape& dims : {Shape{}, Shape{0}, Shape{-1}}) {
-        const Tensor x = full(Shape::filled(shape.rank(), 1), 1, {f32, device()}).expand(shape);
+        const Tensor x = full(Shape::filled(shape.rank(), 1), 1, on(f32)).expand(shape);
         EXPECT_MESSAGE(ShapeError, call(x, dims),
                        str(name, ": at most 2^53 elements can be reduced, got shape ", shape));
       }
     }
   }
-  Tensor x = full({1}, 1, {f32, device()}).set_requires_grad();
+  Tensor x = full({1}, 1, on(f32)).set_requires_grad();
   EXPECT_THROW(x.expand({half * half}).sum(), ShapeError);
   EXPECT_EQ(sum(x.expand({half * half}).slice(0, 7, 5007)).item<float>(), 5000);
 }
 
 TEST_P(ReduceTest, Errors) {
-  const Tensor x = whole({2, 3}, {f32, device()});
+  const Tensor x = whole({2, 3}, on(f32));
   EXPECT_ERRORS(ShapeError, sum(x, {2}), sum(x, {-3}), max(x, {0, 0}), mean(x, {1, -1}));
   EXPECT_ERRORS(DTypeError, mean(x.to(i64)), mean(gt(x, 0)));
   EXPECT_ERRORS(ValueError, sum(Tensor()), argmax(Tensor()), sum_to(Tensor(), {}));
 }
 
-// ---- For compute-sanitizer --------------------------------------------------------------------------------
+// For compute-sanitizer.
 // One small case for each kernel of the reductions and matmul, and for each of their edges.
 
 DEVICE_SUITE(ReduceSanitize);
@@ -407,7 +398,7 @@ DEVICE_SUITE(ReduceSanitize);
 // Short rows; rows of one block, full and not full; rows of several blocks; and all of them as columns.
 TEST_P(ReduceSanitize, RowsAndColumns) {
   for (int64_t length : {3, 33, 1024, 1025, 34000}) {
-    const Tensor x = whole({9, length}, {f64, device()});
+    const Tensor x = whole({9, length}, on(f64));
     const Tensor columns = x.transpose(0, 1).contiguous();
     EXPECT_EQ(sum(x, {1}).to_vector<double>(), sum(columns, {0}).to_vector<double>());
     EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), argmax(columns, {0}).to_vector<int64_t>());
@@ -419,10 +410,56 @@ TEST_P(ReduceSanitize, RowsAndColumns) {
 
 TEST_P(ReduceSanitize, MatmulTilesThatEndEarly) {
   for (const DType dtype : {f32, bf16, f16}) {
-    const Tensor a = whole({2, 65, 17}, {dtype, device()}), b = whole({17, 66}, {dtype, device()});
+    const Tensor a = whole({2, 65, 17}, on(dtype)), b = whole({17, 66}, on(dtype));
     const Tensor y = matmul(a, b), transposed = matmul(b.transpose(0, 1), a.transpose(1, 2));
     EXPECT_TRUE(same_bits(y, transposed.transpose(1, 2)));
   }
+}
+
+class ReduceGradTest : public DeviceTest {
+ protected:
+  Tensor leaf(const Floats& values, const Shape& shape) {
+    return from_vector<float>(values, shape, device()).set_requires_grad();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, ReduceGradTest, devices(), device_name);
+
+TEST_P(ReduceGradTest, TheMeanOfNothingHasASecondGradientOfZero) {
+  const Tensor x = leaf({}, {0}), w = leaf({1}, {});
+  const Tensor g = grad({mean(x)}, {x}, {.grad_outputs = {w}, .create_graph = true})[0];
+  EXPECT_EQ(g.shape(), Shape{0});
+  EXPECT_EQ(grad({sum(g)}, {w})[0].item<float>(), 0);
+}
+
+TEST_P(ReduceGradTest, TiesShareTheGradient) {
+  Tensor x = leaf({7, 1, 7, 1, 2, 3}, {2, 3});
+  max(x, {1}).backward(from_vector<float>({6, 5}, {2}, device()));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{3, 0, 3, 0, 0, 5}));
+  x.zero_grad();
+  min(x).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0.5, 0, 0.5, 0, 0}));
+}
+
+TEST_P(ReduceGradTest, ANaNThatWonTakesTheGradient) {
+  Tensor x = leaf({1, std::numeric_limits<float>::quiet_NaN(), 3}, {3});
+  max(x).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 0}));
+  Tensor two = leaf({NAN, 1, NAN}, {3});
+  min(two).backward();
+  EXPECT_EQ(two.grad().to_vector<float>(), (Floats{0.5, 0, 0.5}));
+  EXPECT_EQ(grad({min(two)}, {two}, {.create_graph = true})[0].to_vector<float>(), (Floats{0.5, 0, 0.5}));
+}
+
+TEST_P(ReduceGradTest, AnInfiniteGradientReachesOnlyTheWinner) {
+  Tensor x = leaf({1, 2, 3}, {3});
+  max(x).backward(full({}, inf, on(f32)));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0, std::numeric_limits<float>::infinity()}));
+}
+
+TEST_P(ReduceGradTest, IndicesAndIntegersAreNotRecorded) {
+  const Tensor x = leaf({1, 2, 3}, {3});
+  EXPECT_FALSE(argmax(x).requires_grad());
+  EXPECT_FALSE(sum(gt(x, 0)).requires_grad());
 }
 
 }  // namespace

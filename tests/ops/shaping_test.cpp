@@ -7,20 +7,9 @@ constexpr DType dtypes[] = {f32, f64, i64, u8, boolean};
 
 class Shaping : public DeviceTest {
  protected:
-  static Tensor index(const Ints& v) {
-    return from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}, device());
-  }
-  /// 0, 1, 2, ...; bools alternate.
-  static Tensor counting(const Shape& shape, DType dtype = f64) {
-    Doubles v(static_cast<size_t>(checked_numel("test", shape)));
-    for (size_t i = 0; i < v.size(); ++i)
-      v[i] = dtype == boolean ? static_cast<double>(i % 2) : static_cast<double>(i);
-    return make(v, shape, dtype);
-  }
+  static Tensor index(const Ints& v) { return ints(v, {static_cast<int64_t>(v.size())}); }
 };
 INSTANTIATE_TEST_SUITE_P(, Shaping, devices(), device_name);
-
-// ---- cat, stack -------------------------------------------------------------------------------------------
 
 TEST_P(Shaping, CatJoinsEveryDtype) {
   for (const DType dtype : dtypes) {
@@ -71,8 +60,6 @@ TEST_P(Shaping, CatAndStackRefuse) {
   }
 }
 
-// ---- pad --------------------------------------------------------------------------------------------------
-
 TEST_P(Shaping, PadCountsFromTheLastDimension) {
   for (const DType dtype : {f32, f64, i64, u8}) {
     const Tensor x = make({1, 2, 3, 4}, {2, 2}, dtype);
@@ -93,7 +80,7 @@ TEST_P(Shaping, PadCountsFromTheLastDimension) {
 TEST_P(Shaping, PadAndTheGradientOfASliceWriteEveryElementOnce) {
   for (const DType dtype : {f32, bf16, u8}) {
     for (const int64_t columns : {1, 3, 16, 37, 130, 600}) {
-      const Tensor x = whole({2, 3, columns}, {dtype, device()});
+      const Tensor x = whole({2, 3, columns}, on(dtype));
       for (const Tensor& view :
            {x, x.slice(2, columns / 2), x.permute({0, 2, 1}), x.expand({2, 3, columns})}) {
         Tensor expected = full({view.size(0) + 1, view.size(1) + 3, view.size(2) + 9}, 4, x.options());
@@ -123,18 +110,17 @@ TEST_P(Shaping, PadRefuses) {
                 pad(x, {std::numeric_limits<int64_t>::max(), 1}));
 }
 
-// ---- index_select -----------------------------------------------------------------------------------------
-
 TEST_P(Shaping, IndexSelectTakesRows) {
   for (const DType dtype : dtypes) {
     const Tensor x = counting({2, 3, 2}, dtype);
     const Tensor y = index_select(x, 1, index({2, 0, 2, 1}));
     EXPECT_EQ(y.dtype(), dtype);
     EXPECT_EQ(y.shape(), (Shape{2, 4, 2}));
-    if (dtype != boolean)
-      EXPECT_EQ(values(y), (Doubles{4, 5, 0, 1, 4, 5, 2, 3, 10, 11, 6, 7, 10, 11, 8, 9}));
-    else
-      EXPECT_EQ(values(y), (Doubles{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}));
+    Doubles expected{4, 5, 0, 1, 4, 5, 2, 3, 10, 11, 6, 7, 10, 11, 8, 9};
+    if (dtype == boolean)
+      std::ranges::replace_if(
+          expected, [](double v) { return v > 0; }, 1.0);
+    EXPECT_EQ(values(y), expected) << dtype;
   }
   const Tensor x = counting({2, 3});
   EXPECT_EQ(values(index_select(x, -1, index({1}))), (Doubles{1, 4}));
@@ -205,6 +191,205 @@ TEST_P(Shaping, IndexSelectRefuses) {
   if (device().is_cuda()) {
     EXPECT_THROW(index_select(x, 0, index({0}).to(Device::cpu())), DeviceError);
   }
+}
+
+// clone, contiguous, to(device), to(dtype): what they copy, what they share, which gradient they pass on.
+
+DEVICE_SUITE(CopyTest);
+
+TEST_P(CopyTest, CloneIsDenseAndSharesNothing) {
+  const Tensor x = counting({2, 3}, i64);
+  Tensor y = x.transpose(0, 1).clone();
+  EXPECT_TRUE(y.is_contiguous());
+  EXPECT_EQ(y.to_vector<int64_t>(), (Ints{0, 3, 1, 4, 2, 5}));
+  y.fill_(7);
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(x.clone().to_vector<int64_t>(), x.to_vector<int64_t>());
+}
+
+TEST_P(CopyTest, ContiguousIsItselfIfDense) {
+  const Tensor x = counting({2, 3, 4}, i64);
+  EXPECT_EQ(x.contiguous().impl(), x.impl());
+  const Tensor view = x.permute({2, 0, 1});
+  const Tensor dense = view.contiguous();
+  EXPECT_NE(dense.impl(), view.impl());
+  EXPECT_TRUE(dense.is_contiguous());
+  Ints expected;
+  for (int64_t c = 0; c < 4; ++c)
+    for (int64_t ab = 0; ab < 6; ++ab) expected.push_back(ab * 4 + c);
+  EXPECT_EQ(dense.to_vector<int64_t>(), expected);
+  EXPECT_EQ(x.slice(2, 1, 2).expand({2, 3, 2}).contiguous().to_vector<int64_t>(),
+            (Ints{1, 1, 5, 5, 9, 9, 13, 13, 17, 17, 21, 21}));
+  EXPECT_EQ(zeros({0, 3}, on(f32)).transpose(0, 1).clone().shape(), (Shape{3, 0}));
+}
+
+TEST_P(CopyTest, EightDimensionsAndAllElementSizes) {
+  const Shape shape{2, 1, 3, 2, 1, 2, 3, 2};
+  const Tensor x = counting(shape, i64);
+  const Shape order{7, 3, 5, 1, 0, 6, 4, 2};
+  const auto expected = x.permute(order).to_vector<int64_t>();
+  for (DType dtype : {f32, f64, u8}) {
+    const Tensor y = x.to(dtype).permute(order).contiguous();
+    EXPECT_EQ(y.to(i64).to_vector<int64_t>(), expected) << dtype;
+  }
+  const Tensor odd = ne(x - (x.to(f64) / 2).to(i64) * 2, 0).permute(order);
+  const auto bits = odd.contiguous().to_vector<bool>();
+  for (size_t i = 0; i < bits.size(); ++i) ASSERT_EQ(bits[i], expected[i] % 2 == 1) << i;
+}
+
+TEST_P(CopyTest, TransposesAndSlicesOfManySizes) {
+  for (const Shape& shape : {Shape{2, 64, 128}, Shape{3, 65, 33}, Shape{1, 130, 8}, Shape{2, 32, 1000},
+                             Shape{1, 5, 700}, Shape{2, 7, 1}}) {
+    const Tensor numbers = counting(shape, i64);
+    for (const DType dtype : {u8, bf16, f32, f64}) {
+      const Tensor x = numbers.to(dtype);
+      const auto expect = [&](const Tensor& view, auto element) {  // element(n, i, j) of the shape of `view`
+        const Tensor dense = view.contiguous();
+        const auto got = dense.to(f64).to_vector<double>(), all = x.to(f64).to_vector<double>();
+        const Shape& s = view.shape();
+        size_t at = 0;
+        for (int64_t n = 0; n < s[0]; ++n)
+          for (int64_t i = 0; i < s[1]; ++i)
+            for (int64_t j = 0; j < s[2]; ++j, ++at)
+              ASSERT_EQ(got[at], all[static_cast<size_t>(element(n, i, j))]) << s << dtype << " at " << at;
+      };
+      const int64_t rows = shape[1], columns = shape[2], plane = rows * columns;
+      const auto transposed = [=](int64_t n, int64_t i, int64_t j) { return n * plane + j * columns + i; };
+      expect(x.transpose(1, 2), transposed);
+      expect(x.slice(1, 1).transpose(1, 2),
+             [=](int64_t n, int64_t i, int64_t j) { return transposed(n, i, j + 1); });
+      expect(x.transpose(0, 2), [=](int64_t n, int64_t i, int64_t j) { return j * plane + i * columns + n; });
+      expect(x.slice(2, 1, {}, 2),
+             [=](int64_t n, int64_t i, int64_t j) { return n * plane + i * columns + 2 * j + 1; });
+    }
+  }
+}
+
+TEST_P(CopyTest, ToDevice) {
+  const Tensor x = arange(0, 6, 1, {i64, Device::cpu()}).reshape({2, 3});
+  const Tensor there = x.to(device());
+  EXPECT_EQ(there.device(), device());
+  EXPECT_EQ(there.to_vector<int64_t>(), x.to_vector<int64_t>());
+  const Tensor view = x.transpose(0, 1).to(device());
+  EXPECT_EQ(view.shape(), (Shape{3, 2}));
+  EXPECT_EQ(view.to_vector<int64_t>(), (Ints{0, 3, 1, 4, 2, 5}));
+  const Tensor back = there.transpose(0, 1).to(Device::cpu());
+  EXPECT_EQ(back.device(), Device::cpu());
+  EXPECT_EQ(back.to_vector<int64_t>(), (Ints{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(there.to(device()).impl(), there.impl());
+  EXPECT_EQ(zeros({0}).to(device()).numel(), 0);
+}
+
+TEST_P(CopyTest, Conversions) {
+  const auto limits = std::numeric_limits<int64_t>();
+  const Tensor x = make({1.9, -1.9, 300, 0, nan, inf, -inf, 0.25}, {8});
+  EXPECT_EQ(x.to(i64).to_vector<int64_t>(), (Ints{1, -1, 300, 0, 0, limits.max(), limits.min(), 0}));
+  EXPECT_EQ(x.to(u8).to_vector<uint8_t>(), (Bytes{1, 0, 255, 0, 0, 255, 0, 0}));
+  EXPECT_EQ(x.to(boolean).to_vector<bool>(), (Bools{true, true, true, false, true, true, true, true}));
+  EXPECT_EQ(x.to(f32).to_vector<float>()[0], 1.9f);
+  const Tensor big = from_vector<float>({9.3e18f, -9.3e18f, 1e30f}, {3}, device());
+  EXPECT_EQ(big.to(i64).to_vector<int64_t>(), (Ints{limits.max(), limits.min(), limits.max()}));
+  const Tensor n = ints({257, -1, 0}, {3});
+  EXPECT_EQ(n.to(u8).to_vector<uint8_t>(), (Bytes{1, 255, 0}));
+  EXPECT_EQ(n.to(boolean).to_vector<bool>(), (Bools{true, true, false}));
+  EXPECT_EQ(n.to(f32).to_vector<float>(), (Floats{257, -1, 0}));
+  const Tensor b = from_vector<bool>({true, false}, {2}, device());
+  EXPECT_EQ(b.to(f64).to_vector<double>(), (Doubles{1, 0}));
+  EXPECT_EQ(b.to(i64).to_vector<int64_t>(), (Ints{1, 0}));
+  EXPECT_EQ(x.to(f64).impl(), x.impl());
+}
+
+TEST_P(CopyTest, GradientsFlowThrough) {
+  Tensor x = make({1, 2, 3, 4}, {2, 2}).set_requires_grad(true);
+  const Tensor w = make({1, 10, 100, 1000}, {2, 2});
+  const auto gradient = [&](const Tensor& y) {
+    return grad({y}, {x}, {.grad_outputs = {w.to(y.dtype()).to(y.device())}})[0];
+  };
+  EXPECT_EQ(gradient(x.clone()).to_vector<double>(), (Doubles{1, 10, 100, 1000}));
+  EXPECT_EQ(gradient(x.transpose(0, 1).contiguous()).to_vector<double>(), (Doubles{1, 100, 10, 1000}));
+  const Tensor dx = gradient(x.to(f32));
+  EXPECT_EQ(dx.dtype(), f64);
+  EXPECT_EQ(dx.to_vector<double>(), (Doubles{1, 10, 100, 1000}));
+  EXPECT_FALSE(x.to(i64).requires_grad());
+  const Tensor far = device().is_cuda() ? x.to(Device::cpu()) : x.to(device());
+  const Tensor back = gradient(far);
+  EXPECT_EQ(back.device(), device());
+  EXPECT_EQ(back.to_vector<double>(), (Doubles{1, 10, 100, 1000}));
+}
+
+TEST_P(CopyTest, Undefined) {
+  EXPECT_ERRORS(ValueError, Tensor().clone(), Tensor().contiguous(), Tensor().to(device()), Tensor().to(f64));
+}
+
+// Views: which elements they show, whose memory they share.
+
+DEVICE_SUITE(Views);
+
+TEST_P(Views, Slice) {
+  const Tensor x = counting({2, 6});
+  EXPECT_EQ(values(x.slice(1, 1, 5, 2)), (Doubles{1, 3, 7, 9}));
+  EXPECT_EQ(values(x.slice(1, -2, 100)), (Doubles{4, 5, 10, 11}));
+  EXPECT_EQ(x.slice(1, 4, 2).shape(), (Shape{2, 0}));
+  EXPECT_EQ(values(x.slice(1, 1, {}, 2)), (Doubles{1, 3, 5, 7, 9, 11}));  // to the end
+  EXPECT_EQ(x.slice(-2, 1, 2).shape(), (Shape{1, 6}));
+  EXPECT_EQ(x.slice(1, 0, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()).shape(),
+            (Shape{2, 1}));
+  EXPECT_EQ(x.slice(1, 1, 2, 4).strides(), x.slice(1, 1, 2).strides());  // no step is taken
+  EXPECT_THROW(x.slice(1, 0, 6, 0), ValueError);
+  EXPECT_THROW(x.slice(2, 0, 1), ShapeError);
+}
+
+TEST_P(Views, SelectPermuteTranspose) {
+  const Tensor x = counting({2, 3, 2});
+  EXPECT_EQ(values(x.select(1, -1)), (Doubles{4, 5, 10, 11}));
+  EXPECT_EQ(x.select(0, 1).shape(), (Shape{3, 2}));
+  EXPECT_THROW(x.select(1, 3), ShapeError);
+  EXPECT_EQ(values(x.permute({2, 0, 1})), (Doubles{0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(values(x.transpose(0, -1)), values(x.permute({2, 1, 0})));
+  EXPECT_ERRORS(ShapeError, x.permute({0, 1}), x.permute({0, 1, 1}));
+}
+
+TEST_P(Views, Expand) {
+  const Tensor x = counting({2, 1});
+  EXPECT_EQ(values(x.expand({2, 3})), (Doubles{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(x.expand({3, -1, 2}).shape(), (Shape{3, 2, 2}));
+  EXPECT_EQ(x.expand({2, 0}).numel(), 0);
+  EXPECT_ERRORS(ShapeError, x.expand({3, 1}), x.expand({2}), x.expand({2, -2}));
+}
+
+TEST_P(Views, ReshapeSharesWhereItCan) {
+  const Tensor x = counting({2, 3, 4});
+  const auto shares = [](const Tensor& a, const Tensor& b) { return a.impl()->storage == b.impl()->storage; };
+  EXPECT_TRUE(shares(x, x.reshape({6, -1})));
+  EXPECT_TRUE(shares(x, x.slice(2, 0, 3).reshape({6, 3})));
+  EXPECT_TRUE(shares(x, x.slice(0, 1, 2).reshape({3, 1, 4, 1})));
+  EXPECT_TRUE(shares(x, x.permute({2, 0, 1}).reshape({4, 6})));
+  EXPECT_FALSE(shares(x, x.permute({2, 0, 1}).reshape({8, 3})));
+  EXPECT_EQ(values(x.permute({2, 0, 1}).reshape({4, 6})), values(x.permute({2, 0, 1}).clone()));
+  EXPECT_EQ(values(x.slice(2, 1, 3).reshape({12})), values(x.slice(2, 1, 3).clone()));
+  EXPECT_EQ(x.select(0, 0).select(0, 0).select(0, 0).reshape({1, 1}).shape(), (Shape{1, 1}));
+  EXPECT_EQ(counting({0, 3}).reshape({3, 0, 5}).shape(), (Shape{3, 0, 5}));
+  EXPECT_ERRORS(ShapeError, x.reshape({5, -1}), x.reshape({-1, -1}), x.reshape({25}),
+                counting({0, 3}).reshape({0, -1}));
+}
+
+TEST_P(Views, SqueezeUnsqueezeFlatten) {
+  const Tensor x = counting({2, 1, 3});
+  EXPECT_EQ(x.squeeze(1).shape(), (Shape{2, 3}));
+  EXPECT_EQ(x.squeeze(0).shape(), x.shape()) << "as in PyTorch";
+  EXPECT_EQ(x.unsqueeze(-1).shape(), (Shape{2, 1, 3, 1}));
+  EXPECT_EQ(x.transpose(0, 2).unsqueeze(1).squeeze(1).strides(), x.transpose(0, 2).strides());
+  EXPECT_EQ(x.flatten(1).shape(), (Shape{2, 3}));
+  EXPECT_EQ(x.flatten().shape(), (Shape{6}));
+  EXPECT_EQ(x.select(0, 0).select(0, 0).select(0, 0).flatten().shape(), (Shape{1}));
+  EXPECT_THROW(x.flatten(2, 1), ShapeError);
+}
+
+TEST_P(Views, WritesGoThrough) {
+  Tensor x = counting({2, 3});
+  x.slice(1, 1, 2).fill_(100);
+  x.transpose(0, 1).select(0, 0).zero_();
+  EXPECT_EQ(values(x), (Doubles{0, 100, 2, 0, 100, 5}));
 }
 
 }  // namespace

@@ -1,14 +1,13 @@
 #include "tests/support/test.h"
 
-// var_mean, var, std, norm and logsumexp.
+// var_mean, var, std, norm, logsumexp and softmax.
 
 namespace vox {
 namespace {
 
 class StatisticsTest : public DeviceTest {
  protected:
-  TensorOptions here(DType dtype = f64) const { return {.dtype = dtype, .device = device()}; }
-  Tensor leaf(const Shape& shape) const { return normal(shape, here()).set_requires_grad(); }
+  Tensor leaf(const Shape& shape) const { return normal(shape, on(f64)).set_requires_grad(); }
 };
 INSTANTIATE_TEST_SUITE_P(, StatisticsTest, devices(), device_name);
 
@@ -34,17 +33,17 @@ TEST_P(StatisticsTest, VarianceOfFewElements) {
   EXPECT_TRUE(std::isnan(value(var(one))));
   EXPECT_EQ(value(var(one, {}, 0)), 0);
   EXPECT_EQ(value(var(make({1, 3}, {2}), {}, 5)), inf);  // 2 / 0
-  const VarMean nothing = var_mean(ones({2, 0}, here()), {1});
+  const VarMean nothing = var_mean(ones({2, 0}, on(f64)), {1});
   for (const Tensor& t : {nothing.var, nothing.mean}) {
     EXPECT_EQ(t.shape(), (Shape{2}));
     for (const double v : values(t)) EXPECT_TRUE(std::isnan(v));
   }
-  EXPECT_EQ(var(ones({0, 2}, here()), {1}).numel(), 0);
+  EXPECT_EQ(var(ones({0, 2}, on(f64)), {1}).numel(), 0);
 }
 
 TEST_P(StatisticsTest, AnyShapeAndLayout) {
   for (const Shape& shape : {Shape{3, 5000}, Shape{40, 41, 43}, Shape{2, 3, 70001}}) {
-    const Tensor x = normal(shape, here());
+    const Tensor x = normal(shape, on(f64));
     for (const Shape& dims : {Shape{}, Shape{0}, Shape{1}, Shape{0, -1}}) {
       const VarMean got = var_mean(x, dims, 0);
       const Tensor m = mean(x, dims, true), d = x - m;
@@ -61,9 +60,9 @@ TEST_P(StatisticsTest, GradientsAtTheEdges) {
     return values(grad({f(x).sum()}, {x})[0]);
   };
   for (const double p : {1.0, 2.0, inf})
-    EXPECT_EQ(gradient([=](const Tensor& x) { return norm(x, p); }, zeros({2}, here())), (Doubles{0, 0}))
+    EXPECT_EQ(gradient([=](const Tensor& x) { return norm(x, p); }, zeros({2}, on(f64))), (Doubles{0, 0}))
         << p;
-  EXPECT_EQ(gradient([](const Tensor& x) { return std(x); }, ones({2}, here())), (Doubles{0, 0}));
+  EXPECT_EQ(gradient([](const Tensor& x) { return std(x); }, ones({2}, on(f64))), (Doubles{0, 0}));
   // The divisor, 2 elements - 3, is at least 0.
   EXPECT_EQ(gradient([](const Tensor& x) { return var_mean(x, {}, 3).var; }, make({1, 2}, {2})),
             (Doubles{-inf, inf}));
@@ -79,8 +78,7 @@ TEST_P(StatisticsTest, GradientsOf16BitsUseExactResults) {
     Tensor x = leaf.clone().set_requires_grad();
     return grad({f(x)}, {x}, {.create_graph = create_graph})[0].detach().to(f64)[0].template item<double>();
   };
-  const Tensor large = full({10000}, 1000, {f16, device()}),
-               close = from_vector<double>({100.25, 100}, {2}, device()).to(bf16);
+  const Tensor large = full({10000}, 1000, on(f16)), close = make({100.25, 100}, {2}).to(bf16);
   for (const bool recorded : {false, true}) {
     EXPECT_NEAR(gradient([](const Tensor& x) { return norm(x).to(f32); }, large, recorded), 0.01, 1e-4)
         << recorded;
@@ -92,12 +90,12 @@ TEST_P(StatisticsTest, GradientsOf16BitsUseExactResults) {
 TEST_P(StatisticsTest, VarianceOfHugeNumbers) {
   for (const DType dtype : {f32, bf16}) {
     const auto of_row = [&](const Tensor& x) { return var_mean(x.to(dtype)); };
-    const VarMean same = of_row(full({2}, 0x1p126, here()));
+    const VarMean same = of_row(full({2}, 0x1p126, on(f64)));
     EXPECT_EQ(same.var.to(f64).item<double>(), 0) << dtype;
     EXPECT_EQ(same.mean.to(f64).item<double>(), 0x1p126) << dtype;
     // The sum of squares does not fit f32, their mean does.
-    const Tensor signs = arange(1 << 20, {i64, device()});
-    const Tensor x = where(lt(signs, 1 << 19), full({}, 0x1p57, here()), full({}, -0x1p57, here()));
+    const Tensor signs = arange(1 << 20, on(i64));
+    const Tensor x = where(lt(signs, 1 << 19), full({}, 0x1p57, on(f64)), full({}, -0x1p57, on(f64)));
     EXPECT_EQ(var_mean(x.to(dtype), {}, 0).var.to(f64).item<double>(), 0x1p114) << dtype;
   }
 }
@@ -122,10 +120,10 @@ TEST_P(StatisticsTest, Norms) {
     EXPECT_EQ(norm(x).dtype(), dtype);
   }
   EXPECT_EQ(value(norm(make({300, 400}, {2}, f16))), 500);  // the sum of squares exceeds f16
-  EXPECT_EQ(value(norm(ones({0}, here()))), 0);
-  EXPECT_THROW(norm(ones({0}, here()), inf), ShapeError);
-  EXPECT_THROW(norm(ones({2}, here()), 3), ValueError);
-  EXPECT_THROW(norm(ones({2}, {.dtype = i64, .device = device()})), DTypeError);
+  EXPECT_EQ(value(norm(ones({0}, on(f64)))), 0);
+  EXPECT_THROW(norm(ones({0}, on(f64)), inf), ShapeError);
+  EXPECT_THROW(norm(ones({2}, on(f64)), 3), ValueError);
+  EXPECT_THROW(norm(ones({2}, on(i64))), DTypeError);
 }
 
 TEST_P(StatisticsTest, LogSumExp) {
@@ -134,10 +132,10 @@ TEST_P(StatisticsTest, LogSumExp) {
     EXPECT_NEAR(value(logsumexp(make({-1000, -1000}, {2}, dtype))), -1000 + std::log(2.0), 1e-4);
     EXPECT_EQ(values(logsumexp(make({-inf, -inf, inf, 1, -inf, 3}, {3, 2}, dtype), {1})),
               (Doubles{-inf, inf, 3}));
-    EXPECT_TRUE(std::isnan(value(logsumexp(make({std::nan(""), 1}, {2}, dtype)))));
-    EXPECT_EQ(values(logsumexp(ones({2, 0}, here(dtype)), {1})), (Doubles{-inf, -inf}));
+    EXPECT_TRUE(std::isnan(value(logsumexp(make({nan, 1}, {2}, dtype)))));
+    EXPECT_EQ(values(logsumexp(ones({2, 0}, on(dtype)), {1})), (Doubles{-inf, -inf}));
   }
-  EXPECT_EQ(logsumexp(ones({2, 3, 4}, here(bf16)), {0, 2}, true).shape(), (Shape{1, 3, 1}));
+  EXPECT_EQ(logsumexp(ones({2, 3, 4}, on(bf16)), {0, 2}, true).shape(), (Shape{1, 3, 1}));
 }
 
 TEST(StatisticsRefusalTest, ImpossibleOperands) {
@@ -145,6 +143,90 @@ TEST(StatisticsRefusalTest, ImpossibleOperands) {
   EXPECT_ERRORS(DTypeError, var(ones({2}, {.dtype = i64})), std(ones({2}, {.dtype = i64})),
                 logsumexp(ones({2}, {.dtype = i64})));
   EXPECT_ERRORS(ShapeError, var(ones({2}), {1}), var(ones({2}), {0, 0}));
+}
+
+DEVICE_SUITE(SoftmaxTest);
+
+TEST_P(SoftmaxTest, ByHand) {
+  const Tensor x = make({0, std::log(3.0), std::log(2.0), std::log(2.0)}, {2, 2});
+  expect_near(softmax(x, 1), {0.25, 0.75, 0.5, 0.5}, 1e-15);
+  expect_near(softmax(x, 0), {1.0 / 3, 0.6, 2.0 / 3, 0.4}, 1e-15);
+  expect_near(log_softmax(x, -1), {std::log(0.25), std::log(0.75), std::log(0.5), std::log(0.5)}, 1e-15);
+}
+
+// Rows that fit a warp, a block, or several blocks; dimensions with dense and with strided elements.
+TEST_P(SoftmaxTest, IsItsDefinition) {
+  const std::pair<Shape, int64_t> cases[] = {
+      {{700, 10}, 1},     {{20, 700}, 1},   {{3, 40000}, 1}, {{2, 5, 64}, 1},  {{2, 5, 63}, 1},
+      {{2, 33, 300}, 1},  {{2, 70, 33}, 1}, {{40000, 3}, 0}, {{7, 1}, 1},      {{2, 40, 600}, 1},
+      {{3, 70000, 2}, 0}, {{70, 512}, 1},   {{3, 16384}, 1}, {{2, 32, 64}, 1}, {{70, 65536}, 0}};
+  const std::pair<DType, double> dtypes[] = {{f32, 1e-5}, {f64, 1e-12}, {bf16, 8e-3}, {f16, 1e-3}};
+  for (const auto& [shape, dim] : cases) {
+    int64_t inner = 1;
+    for (int64_t d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
+    for (const auto& [dtype, tolerance] : dtypes) {
+      SCOPED_TRACE(str(shape, " dim ", dim, " ", dtype));
+      const Tensor x = normal(shape, on(dtype)) * 3;
+      const auto from = x.to(f64).to_vector<double>();
+      const auto y = softmax(x, dim).to(f64).to_vector<double>(),
+                 logs = log_softmax(x, dim).to(f64).to_vector<double>();
+      for (size_t i = 0; i < from.size(); ++i) {
+        const int64_t at = static_cast<int64_t>(i), first = at - at / inner % shape[dim] * inner;
+        if (at != first) continue;
+        double sum = 0;
+        const auto element = [&](int64_t k) { return static_cast<size_t>(first + k * inner); };
+        for (int64_t k = 0; k < shape[dim]; ++k) sum += std::exp(from[element(k)]);
+        for (int64_t k = 0; k < shape[dim]; ++k) {
+          const double wanted = std::exp(from[element(k)]) / sum;
+          ASSERT_NEAR(y[element(k)], wanted, tolerance * (1e-3 + wanted)) << element(k);
+          ASSERT_NEAR(logs[element(k)], std::log(wanted), tolerance * (1 - std::log(wanted))) << element(k);
+        }
+      }
+    }
+  }
+}
+
+// The gradient's kernel computes what the recorded gradient is composed of.
+TEST_P(SoftmaxTest, BothGradientsAgree) {
+  const std::pair<Shape, int64_t> cases[] = {
+      {{50, 33}, 1}, {{2, 30000}, 1}, {{2, 5, 64}, 1}, {{2, 70, 33}, 1}, {{2, 33, 301}, 1}};
+  for (const auto& [shape, dim] : cases) {
+    for (const bool logarithm : {false, true}) {
+      SCOPED_TRACE(str(shape, " dim ", dim, logarithm ? " log" : ""));
+      Tensor x = normal(shape, on(f64)).set_requires_grad();
+      const Tensor g = normal(shape, on(f64), 2);
+      const Tensor y = logarithm ? log_softmax(x, dim) : softmax(x, dim);
+      const Tensor kernel = grad({y}, {x}, {.grad_outputs = {g}, .retain_graph = true})[0];
+      const Tensor composed = grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0].detach();
+      EXPECT_LT(max(abs(kernel - composed)).item<double>(), 1e-11);
+    }
+  }
+}
+
+TEST_P(SoftmaxTest, LargeNumbersDoNotOverflow) {
+  const Tensor x = make({1e6, 1e6, -1e6, 3e5}, {4}).to(f32);
+  EXPECT_EQ(softmax(x, 0).to_vector<float>(), (Floats{0.5, 0.5, 0, 0}));
+  EXPECT_EQ(log_softmax(x, 0).to_vector<float>()[2], -2e6f - static_cast<float>(std::log(2.0)));
+}
+
+TEST_P(SoftmaxTest, InfinitiesAndNaN) {
+  const auto y = softmax(make({-inf, 0, 0}, {3}), 0).to_vector<double>();
+  EXPECT_EQ(y, (Doubles{0, 0.5, 0.5}));
+  EXPECT_EQ(log_softmax(make({-inf, 0}, {2}), 0).to_vector<double>(), (Doubles{-inf, 0}));
+  for (double bad : {inf, nan}) {
+    const auto z = softmax(make({bad, 0, 1, 2}, {2, 2}), 1).to_vector<double>();
+    EXPECT_TRUE(std::isnan(z[0]));
+    EXPECT_FALSE(std::isnan(z[2]) || std::isnan(z[3]));
+  }
+}
+
+TEST_P(SoftmaxTest, EmptyAndErrors) {
+  EXPECT_EQ(softmax(empty({3, 0}, on(f32)), 1).shape(), (Shape{3, 0}));
+  EXPECT_EQ(log_softmax(empty({3, 0}, on(f32)), 0).shape(), (Shape{3, 0}));
+  const Tensor x = whole({2, 3}, on(f32));
+  EXPECT_ERRORS(ShapeError, softmax(x, 2), log_softmax(x, -3));
+  EXPECT_THROW(softmax(x.to(i64), 0), DTypeError);
+  EXPECT_THROW(log_softmax(Tensor(), 0), ValueError);
 }
 
 }  // namespace

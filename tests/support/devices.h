@@ -45,6 +45,17 @@ class DeviceTest : public ::testing::TestWithParam<Device> {
   static Tensor make(const std::vector<double>& values, const Shape& shape, DType dtype = f64) {
     return from_vector(values, shape).to(dtype).to(device());
   }
+  /// In one dimension.
+  static Tensor numbers(const std::vector<double>& values, DType dtype = f64) {
+    return make(values, {static_cast<int64_t>(values.size())}, dtype);
+  }
+  static Tensor ints(const std::vector<int64_t>& values, const Shape& shape) {
+    return from_vector(values, shape, device());
+  }
+  /// 0, 1, 2, ...
+  static Tensor counting(const Shape& shape, DType dtype = f64) {
+    return arange(checked_numel("tests", shape), {.dtype = i64}).to(dtype).to(device()).reshape(shape);
+  }
 };
 
 inline auto devices() { return ::testing::Values(Device::cpu(), Device::cuda()); }

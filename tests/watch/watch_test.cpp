@@ -54,8 +54,6 @@ bool contains(const std::string& text, const std::string& part) {
 }
 #define EXPECT_CONTAINS(text, part) EXPECT_TRUE(contains(text, part)) << text
 
-// ---- Names ------------------------------------------------------------------------------------------------
-
 TEST(Names, BelongToTheTensorAndAllItsHandles) {
   Tensor x = vox::ones({2});
   EXPECT_EQ(x.name(), "");
@@ -139,8 +137,6 @@ TEST(Names, OfParameters) {
   net.name_parameters();
   EXPECT_CONTAINS(vox::tape(net(vox::ones({1, 2}))), "AccumulateGrad \"0.weight\"");
 }
-
-// ---- Recordings -------------------------------------------------------------------------------------------
 
 TEST(Watch, RecordsADiamond) {
   Watch watch;
@@ -449,8 +445,6 @@ TEST(Watch, OfALongChain) {
   EXPECT_THROW(vox::write_html(watch.recording(), "unused.html"), vox::ValueError);
 }
 
-// ---- why, without a recording -----------------------------------------------------------------------------
-
 TEST(Why, NamesTheReasonThatTheTensorKnows) {
   EXPECT_EQ(vox::why({}), "the tensor is undefined");
   EXPECT_CONTAINS(vox::why(vox::ones({1}).to(vox::i64)), "its dtype is i64, not floating");
@@ -467,8 +461,6 @@ TEST(Why, NamesTheReasonThatTheTensorKnows) {
   const Watch watch;
   EXPECT_CONTAINS(watch.recording().why(y), "the tensor has the gradient (1,) [1]; the recording saw no op");
 }
-
-// ---- The page ---------------------------------------------------------------------------------------------
 
 /// The code of every node is quoted from the line that it names.
 TEST(NodeSources, AreInTheTree) {

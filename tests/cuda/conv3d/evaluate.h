@@ -1,16 +1,9 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/select.h>
 
-#include <array>
-#include <cstdint>
-#include <initializer_list>
-#include <string>
-#include <vector>
-
 #include "tests/support/conv3d.h"
+#include "tests/support/test.h"
 
 // Tests of plans, without a GPU.
 //
@@ -49,8 +42,6 @@ class Evaluation {
         stored_(result_.size()),
         done_(small_.size() * static_cast<size_t>(per_small_channel())) {}
 
-  // ---- Numbers of elements --------------------------------------------------------------------------------
-
   int64_t big(int64_t n, int64_t channel, const Cell& cell) const {
     return element(n, channel, g_.big_channels, cell, g_.big);
   }
@@ -77,8 +68,6 @@ class Evaluation {
     return of_small < per_group ? weight(group * per_group + of_small, conv3d ? in : out, tap) : outside;
   }
   int64_t tap(const Cell& k) const { return (k[0] * g_.kernel.h + k[1]) * g_.kernel.w + k[2]; }
-
-  // ---- What a kernel does ---------------------------------------------------------------------------------
 
   /// Adds the product of two elements to the third. Nothing if an operand is a zero from outside, or if the
   /// sum belongs to no element of the result: kernels compute whole tiles.
@@ -114,8 +103,6 @@ class Evaluation {
   void store_all() {
     for (int64_t i = 0; i < std::ssize(result_); ++i) store(i);
   }
-
-  // ---- What it should have done ---------------------------------------------------------------------------
 
   void expect_definition() {
     for (size_t i = 0; i < result_.size(); ++i)

@@ -1,27 +1,13 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/autograd/engine.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/few_channels/plan.h>
 #include <voxgrad/cuda/conv3d/mma/plan.h>
 #include <voxgrad/cuda/conv3d/mma/weight_grad_plan.h>
 #include <voxgrad/cuda/conv3d/patches/plan.h>
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d.h>
-
-#include <cmath>
-#include <cstdlib>
-#include <map>
-#include <set>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "bench/conv3d/calls.h"
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -256,8 +242,7 @@ TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {
   EXPECT_THROW((void)cuda::conv3d_kernel_supports("fast", {Conv3dPass::conv3d, geometry(8, 8), f32, high}),
                ValueError);
   const ForceConv3dKernel guard("mma");
-  EXPECT_THROW((void)chosen(highest), ValueError);
-  EXPECT_THROW((void)chosen(high, geometry(16, 16), f64), ValueError);
+  EXPECT_ERRORS(ValueError, chosen(highest), chosen(high, geometry(16, 16), f64));
   Conv3dGeometry far = geometry(16, 16);
   far.stride = int64_t{1} << 40;
   EXPECT_THROW((void)chosen(high, far), ValueError);

@@ -1,29 +1,17 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/cuda.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <cmath>
-#include <limits>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // For tests that force a kernel by its name: the data it is tested with, a pass with it, and comparisons with
 // the reference and with `direct`.
 
 namespace vox::testing {
 
-inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr Conv3dPass all_passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d,
                                          Conv3dPass::weight_grad};
 
@@ -32,8 +20,6 @@ inline const char* name_of(Conv3dPass pass) {
          : pass == Conv3dPass::weight_grad ? "weight_grad"
                                            : "conv_transpose3d";
 }
-
-// ---- Kernels ----------------------------------------------------------------------------------------------
 
 /// A kernel, with a dtype and precision to test it in.
 struct KernelMode {
@@ -110,11 +96,6 @@ class KernelTest : public CudaTest, public ::testing::WithParamInterface<KernelM
   static bool takes(Conv3dPass pass, const Conv3dGeometry& g) { return testing::takes(GetParam(), pass, g); }
 };
 
-/// The suite of two files: whole numbers in kernels_test.cpp, other data in kernels_numerics_test.cpp.
-class Conv3dKernelsCuda : public KernelTest {};
-
-// ---- A pass -----------------------------------------------------------------------------------------------
-
 /// The operands of a pass: big, small, weight in this order, without the one that it computes.
 struct OperandShapes {
   Shape a, b;
@@ -156,8 +137,6 @@ inline Tensor run(const KernelMode& mode, Conv3dPass pass, const Tensor& a, cons
   return dweight;
 }
 
-// ---- Against the reference --------------------------------------------------------------------------------
-
 inline Values reference_values(Conv3dPass pass, const Conv3dGeometry& g, const Values& a, const Values& b,
                                const Values& bias = {}) {
   const reference::Conv3d r = reference_of(g);
@@ -185,8 +164,6 @@ inline void compare(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometr
 
 /// Equal, or both NaN.
 inline bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
-// ---- Against direct, at `highest` -------------------------------------------------------------------------
 
 struct Errors {
   double largest, rms;

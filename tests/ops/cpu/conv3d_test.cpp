@@ -49,7 +49,7 @@ constexpr auto highest = Float32Precision::highest;
 /// What f(y) makes of y by one kernel, or by the chosen one; nothing if the kernel does not support it.
 std::optional<Tensor> by(const char* kernel, const Shape& shape, DType dtype, const auto& f) {
   const ForceConv3dKernel only(kernel);
-  Tensor y = full(shape, std::numeric_limits<double>::quiet_NaN(), {.dtype = dtype});
+  Tensor y = full(shape, nan, {.dtype = dtype});
   try {
     f(y);
   } catch (const ValueError&) {
@@ -124,8 +124,7 @@ TEST(Conv3dCpuThread, DestructorsOfAThreadMayCompute) {
 // [Winograd]. The sums of these numbers are exact.
 TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
   const Conv3dGeometry g = TransposeCase{"pairs", 1, 32, 32, {8, 10, 12}, 3, 1, 1, 0, 1, 1}.geometry();
-  const double infinity = std::numeric_limits<double>::infinity(),
-               largest = GetParam() == f32 ? 0x1p127 : 0x1p1023;
+  const double infinity = inf, largest = GetParam() == f32 ? 0x1p127 : 0x1p1023;
   const Tensor weight = integer_tensor(g.weight_shape(), 3, GetParam()) * 0x1p-10,
                small = integer_tensor(g.small_shape(), 2, GetParam()) * 0x1p-10;
   for (const double cell : {infinity, -infinity, largest}) {

@@ -1,5 +1,6 @@
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/elementwise.h>
+#include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/cpu/walk.h>
 
 #include "tests/support/test.h"
@@ -76,8 +77,7 @@ void check_accuracy() {
   }
 }
 
-TEST_P(MathTest, IsAsAccurateAsMathSaysF32) { check_accuracy<float>(); }
-TEST_P(MathTest, IsAsAccurateAsMathSaysF64) { check_accuracy<double>(); }
+TEST_P(MathTest, IsAsAccurateAsMathSays) { check_accuracy<float>(), check_accuracy<double>(); }
 
 TEST_P(MathTest, ExpReachesDenormalsAndBothEnds) {
   EXPECT_LE(ulps(run<float>(Unary::exp, {-100})[0], std::exp(-100.0L)), 1);
@@ -85,8 +85,7 @@ TEST_P(MathTest, ExpReachesDenormalsAndBothEnds) {
   EXPECT_LE(ulps(run<double>(Unary::exp, {709.5})[0], std::exp(709.5L)), 1);
   EXPECT_EQ(run<float>(Unary::exp, {-104, 88.8f, -1e30f, 1e30f}),
             (Floats{0, std::numeric_limits<float>::infinity(), 0, std::numeric_limits<float>::infinity()}));
-  EXPECT_EQ(run<double>(Unary::exp, {-746, 710, 0}),
-            (Doubles{0, std::numeric_limits<double>::infinity(), 1}));
+  EXPECT_EQ(run<double>(Unary::exp, {-746, 710, 0}), (Doubles{0, inf, 1}));
 }
 
 template <class T>
@@ -120,19 +119,18 @@ void check_special_values() {
   EXPECT_TRUE(std::signbit(at(Unary::relu, T(-0.0))));
 }
 
-TEST_P(MathTest, SpecialValuesF32) { check_special_values<float>(); }
-TEST_P(MathTest, SpecialValuesF64) { check_special_values<double>(); }
+TEST_P(MathTest, SpecialValues) { check_special_values<float>(), check_special_values<double>(); }
 
 TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> edges = {0, -0.f, 1, -1, 2, -2, 0.5f, 3, inf, -inf, nan, 1e-40f, 1e38f, -7.5f};
-  std::vector<float> a, b;
+  const Floats edges = {0, -0.f, 1, -1, 2, -2, 0.5f, 3, inf, -inf, nan, 1e-40f, 1e38f, -7.5f};
+  Floats a, b;
   for (const float l : edges) {
     for (const float r : edges) a.push_back(l), b.push_back(r);
   }
   for (int i = 1; i <= 2000; ++i)
     a.push_back(static_cast<float>(i) * 0.013f), b.push_back(static_cast<float>(i % 61) - 30.3f);
-  std::vector<float> y(a.size());
+  Floats y(a.size());
   kernels.of<float>().binary[static_cast<int>(Binary::pow)](a.data(), 1, b.data(), 1, y.data(),
                                                             static_cast<int64_t>(a.size()), 0, 0, false);
   for (size_t i = 0; i < a.size(); ++i) {
@@ -185,8 +183,95 @@ void check_same_bits() {
   }
 }
 
-TEST_P(MathTest, WhereAnElementLiesDoesNotChangeItsBitsF32) { check_same_bits<float>(); }
-TEST_P(MathTest, WhereAnElementLiesDoesNotChangeItsBitsF64) { check_same_bits<double>(); }
+TEST_P(MathTest, WhereAnElementLiesDoesNotChangeItsBits) {
+  check_same_bits<float>(), check_same_bits<double>();
+}
+
+constexpr Isa all[] = {Isa::baseline, Isa::v3, Isa::v4};
+
+class IsaTest : public ::testing::Test {
+ protected:
+  ~IsaTest() override { set_isa(before_); }
+
+ private:
+  Isa before_ = isa();
+};
+
+TEST_F(IsaTest, BaselineIsEverywhereAndOthersAreRefusedWhereTheyAreNot) {
+  EXPECT_TRUE(has_isa(Isa::baseline));
+  for (const Isa i : all) {
+    if (has_isa(i)) {
+      set_isa(i);
+      EXPECT_EQ(isa(), i);
+    } else {
+      EXPECT_THROW(set_isa(i), ValueError);
+    }
+  }
+}
+
+TEST_F(IsaTest, LevelsAreNested) { EXPECT_LE(has_isa(Isa::v4), has_isa(Isa::v3)); }
+
+#if VOXGRAD_X86_ISAS
+TEST_F(IsaTest, TablesAreOfTheChosenSet) {
+  constexpr ByIsa kernels{&simd::baseline::finite_kernels, &simd::v3::finite_kernels,
+                          &simd::v4::finite_kernels};
+  const simd::FiniteKernels* expected[] = {&simd::baseline::finite_kernels, &simd::v3::finite_kernels,
+                                           &simd::v4::finite_kernels};
+  for (const Isa i : all) {
+    if (!has_isa(i)) continue;
+    set_isa(i);
+    EXPECT_EQ(&kernels.here(), expected[static_cast<int>(i)]);
+  }
+}
+#endif
+
+TEST_F(IsaTest, TheEnvironmentForcesOne) {
+  const char* before = std::getenv("VOXGRAD_CPU_ISA");
+  const std::string saved = before ? before : "";
+  for (const Isa i : all) {
+    ::setenv("VOXGRAD_CPU_ISA", to_string(i), 1);
+    if (has_isa(i))
+      EXPECT_EQ(isa_from_environment(), i);
+    else
+      EXPECT_THROW(isa_from_environment(), ValueError);
+  }
+  for (const char* wrong : {"", "v5", "V4", "avx2"}) {
+    ::setenv("VOXGRAD_CPU_ISA", wrong, 1);
+    EXPECT_THROW(isa_from_environment(), ValueError) << wrong;
+  }
+  if (before)
+    ::setenv("VOXGRAD_CPU_ISA", saved.c_str(), 1);
+  else
+    ::unsetenv("VOXGRAD_CPU_ISA");
+}
+
+template <class T>
+void expect_finite_is_right(bool (*all_finite)(const T*, int64_t)) {
+  for (int64_t n = 0; n < 200; ++n) {
+    std::vector<T> x(static_cast<size_t>(n), T(-3e30));
+    EXPECT_TRUE(all_finite(x.data(), n)) << n;
+    for (const T bad : {std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::infinity(),
+                        std::numeric_limits<T>::quiet_NaN()}) {
+      for (T& element : x) {
+        element = bad;
+        EXPECT_FALSE(all_finite(x.data(), n)) << n;
+        element = std::numeric_limits<T>::max();
+      }
+    }
+    EXPECT_TRUE(all_finite(x.data(), n)) << n;
+  }
+}
+
+TEST_F(IsaTest, AllFinite) {
+  constexpr ByIsa kernels = VOX_BY_ISA(finite_kernels);
+  for (const Isa i : all) {
+    if (!has_isa(i)) continue;
+    SCOPED_TRACE(to_string(i));
+    set_isa(i);
+    expect_finite_is_right(kernels.here().f32);
+    expect_finite_is_right(kernels.here().f64);
+  }
+}
 
 }  // namespace
 }  // namespace vox::cpu

@@ -104,8 +104,8 @@ TEST_P(WalkTest, CopiesIntoAnyViewWriteItsElementsAndNoOthers) {
 TEST_P(WalkTest, TwoViewsMeet) {
   for (const Tensor& a : views(f64)) {
     const Tensor b = a.clone() * 3 + 1;
-    const std::vector<double> left = by_hand<double>(a), right = by_hand<double>(b);
-    std::vector<double> expected;
+    const Doubles left = by_hand<double>(a), right = by_hand<double>(b);
+    Doubles expected;
     for (size_t i = 0; i < left.size(); ++i) expected.push_back(left[i] - right[i]);
     EXPECT_EQ((a - b).to_vector<double>(), expected) << a.shape() << a.strides();
     EXPECT_EQ((b - a).to_vector<double>(), ((a - b) * -1).to_vector<double>());

@@ -1,8 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <stdexcept>
-
 #include <voxgrad/cuda/conv3d/common/recent.h>
+
+#include "tests/support/test.h"
 
 namespace vox::cuda::conv {
 namespace {

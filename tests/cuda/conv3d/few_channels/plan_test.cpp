@@ -5,8 +5,6 @@
 namespace vox::cuda::conv::few_channels {
 namespace {
 
-using testing::geometry;
-
 void expect_covered(const Axis& a) {
   EXPECT_GE(a.tile * a.tiles, a.cells);
   EXPECT_LT(a.tile * (a.tiles - 1), a.cells);

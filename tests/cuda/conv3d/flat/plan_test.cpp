@@ -1,10 +1,6 @@
 #include <voxgrad/cuda/conv3d/flat/plan.h>
 
-#include <algorithm>
-#include <random>
-
 #include "tests/cuda/conv3d/evaluate.h"
-#include "tests/support/layouts.h"
 
 // The index arithmetic of flat on the CPU: windows of the flat plane, shifts, planes and groups of taps,
 // evaluated by loops. So the kernel's plan is tested on machines without a GPU.
@@ -12,11 +8,7 @@
 namespace vox::cuda::conv::flat {
 namespace {
 
-using testing::Evaluation;
-using testing::geometry;
-using testing::outside;
-using testing::Random;
-using Numbers = std::vector<int64_t>;  // of elements
+using Numbers = Ints;  // of elements
 
 constexpr int64_t most_shared = 226 * 1024;
 

@@ -1,9 +1,5 @@
 #include <voxgrad/cuda/conv3d/gather/plan.h>
 
-#include <algorithm>
-#include <array>
-#include <random>
-
 #include "tests/cuda/conv3d/evaluate.h"
 
 // How gather evaluates its plan, on the CPU by loops: jobs, planes and slots, rows copied as they are, cells
@@ -11,11 +7,6 @@
 
 namespace vox::cuda::conv::gather {
 namespace {
-
-using testing::Evaluation;
-using testing::geometry;
-using testing::Random;
-using testing::with_multiprocessors;
 
 constexpr int k_block_channels = 8;
 constexpr int64_t nothing = -2;  // what a stage holds beside elements
@@ -35,8 +26,7 @@ struct Walk {
   // The current block of channels of the output; the current stage: its k-block, where the channel of each k
   // begins in it, and the tap along d of each slot.
   int group = 0, out0 = 0, here = 0, s = 0;
-  std::vector<int64_t> stage =
-      std::vector<int64_t>(static_cast<size_t>(k_block_channels * p.channel_bytes / 4));
+  Ints stage = Ints(static_cast<size_t>(k_block_channels * p.channel_bytes / 4));
   std::array<int, k_block_channels> begins{};
   Live live{};
   // What a slot's sums add up, until their depth is complete: cell and channel, input, weight.

@@ -1,16 +1,10 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/patches/plan.h>
 
-#include <utility>
-#include <vector>
-
 #include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::patches {
 namespace {
-
-using testing::Evaluation;
-using testing::geometry;
 
 /// Machines, and parts of a number.
 constexpr std::pair<Machine, int> kinds[]{{since_sm_80, 1}, {since_sm_80, 2}, {h200, 1}, {h200, 3}};

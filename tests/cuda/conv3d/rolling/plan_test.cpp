@@ -1,10 +1,5 @@
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
 
-#include <algorithm>
-#include <limits>
-#include <random>
-#include <utility>
-
 #include "tests/cuda/conv3d/evaluate.h"
 
 // The marches of rolling on the CPU, evaluated by loops for any number of blocks: pieces of steps, planes,
@@ -12,12 +7,6 @@
 
 namespace vox::cuda::conv::rolling {
 namespace {
-
-using testing::Evaluation;
-using testing::geometry;
-using testing::outside;
-using testing::Random;
-using testing::with_multiprocessors;
 
 constexpr int64_t most_shared = 200 * 1024;
 
@@ -118,7 +107,7 @@ TEST(Conv3dRollingPlan, PiecesAreEven) {
     EXPECT_EQ(plan.cuts[0], 0);
     EXPECT_EQ(plan.cuts[plan.blocks], steps_of(p));
     for (int b = 0; b < plan.blocks; ++b) EXPECT_LT(plan.cuts[b], plan.cuts[b + 1]);
-    std::vector<int64_t> planes(static_cast<size_t>(plan.blocks));
+    Ints planes(static_cast<size_t>(plan.blocks));
     int64_t steps = 0;
     for (int b = 0; b < plan.blocks; ++b)
       for_each_march(plan, b, [&](const March& m) {
@@ -147,7 +136,7 @@ int64_t best_longest(const flat::Product& p, int most_blocks) {
     }
     return planes;
   };
-  std::vector<int64_t> best(static_cast<size_t>(all) + 1, std::numeric_limits<int64_t>::max());
+  Ints best(static_cast<size_t>(all) + 1, std::numeric_limits<int64_t>::max());
   best[0] = 0;  // of the steps before the index
   for (int block = 0; block < most_blocks; ++block)
     for (int64_t end = all; end > 0; --end)

@@ -1,19 +1,9 @@
 #include <voxgrad/cuda/conv3d/strided/plan.h>
 
-#include <algorithm>
-#include <array>
-#include <random>
-#include <utility>
-#include <vector>
-
 #include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::strided {
 namespace {
-
-using testing::Evaluation;
-using testing::outside;
-using testing::Random;
 
 /// As kernel.cuh: tiles, the windows of kinds in a stage, items as shifts in them, slots, and dead phases.
 struct Walk {
@@ -22,7 +12,7 @@ struct Walk {
   const TileShape& shape;
   const Plan& p = planned.plan;
   const int per_row = shape.slots > 1 && shape.form != Form::wide ? 2 : 1, rows = shape.slots / per_row;
-  std::vector<int64_t> window = {};  // numbers of the input's cells, in the order of a stage
+  Ints window = {};  // numbers of the input's cells, in the order of a stage
 
   static constexpr int64_t unknown = -2;
 

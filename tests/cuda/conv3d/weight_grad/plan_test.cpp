@@ -1,14 +1,9 @@
 #include <voxgrad/cuda/conv3d/weight_grad/plan.h>
 
-#include <vector>
-
 #include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::weight_grad {
 namespace {
-
-using testing::Evaluation;
-using testing::outside;
 
 void expect_sound(const Plan& p) {
   EXPECT_GT(p.shared_bytes, 0);
@@ -53,8 +48,7 @@ struct SharedBig {
   const Plan& p;
   const Slice& slice;
   int neighbours;  // that are loaded together
-  std::vector<int64_t> number = std::vector<int64_t>(
-      static_cast<size_t>(int64_t{p.axis[0].extent} * p.slot_words * p.per_word), unknown);
+  Ints number = Ints(static_cast<size_t>(int64_t{p.axis[0].extent} * p.slot_words * p.per_word), unknown);
 
   static constexpr int64_t unknown = -2;
 

@@ -1,6 +1,6 @@
 #include "tests/support/test.h"
 
-// nn::WeightNorm and nn::SpectralNorm.
+// Initial weights, nn::WeightNorm and nn::SpectralNorm.
 
 namespace vox {
 namespace {
@@ -17,8 +17,8 @@ void expect_near(const Tensor& t, const Doubles& expected) {
 
 TEST_P(ReparametrizeTest, WeightNormStartsWithTheWeightAndHasPyTorchsNames) {
   for (const std::optional<int64_t>& dim : {std::optional<int64_t>(0), std::optional<int64_t>(1), {}}) {
-    nn::Conv3d conv({.in_channels = 2, .out_channels = 3, .kernel_size = 2, .tensor = {f64, device()}}),
-        same({.in_channels = 2, .out_channels = 3, .kernel_size = 2, .tensor = {f64, device()}});
+    nn::Conv3d conv({.in_channels = 2, .out_channels = 3, .kernel_size = 2, .tensor = on(f64)}),
+        same({.in_channels = 2, .out_channels = 3, .kernel_size = 2, .tensor = on(f64)});
     same.load_state_dict(conv.state_dict());
     nn::WeightNorm<nn::Conv3d> layer(std::move(conv), {.dim = dim});
     EXPECT_EQ(names_of(layer.named_parameters()), (Names{"bias", "weight_g", "weight_v"}));
@@ -71,11 +71,11 @@ TEST_P(ReparametrizeTest, TrainsInASequentialAndInSixteenBits) {
 // One step of the power method for these numbers, evaluated in Python.
 TEST_P(ReparametrizeTest, SpectralNormOfOneStep) {
   nn::SpectralNorm<nn::Linear> layer(
-      nn::Linear({.in_features = 3, .out_features = 2, .bias = false, .tensor = {f64, device()}}));
+      nn::Linear({.in_features = 3, .out_features = 2, .bias = false, .tensor = on(f64)}));
   layer.load_state_dict({{"weight_orig", from_vector<double>({1, 2, -1, 0.5, -1, 3}, {2, 3})},
                          {"weight_u", from_vector<double>({0.6, -0.8}, {2})},
                          {"weight_v", ones({3})}});
-  const Tensor x = from_vector<double>({1, 0, 0, 0, 1, 0, 0, 0, 1}, {3, 3}, device());
+  const Tensor x = make({1, 0, 0, 0, 1, 0, 0, 0, 1}, {3, 3});
   const Tensor y = layer(x).transpose(0, 1).contiguous();  // the weight
   const Doubles expected{0.2764303027466228, 0.5528606054932456,  -0.2764303027466228,
                          0.1382151513733114, -0.2764303027466228, 0.8292909082398683};
@@ -90,8 +90,7 @@ TEST_P(ReparametrizeTest, SpectralNormOfOneStep) {
 
 TEST_P(ReparametrizeTest, SpectralNormFindsTheLargestSingularValue) {
   nn::SpectralNorm<nn::ConvTranspose3d> layer(
-      nn::ConvTranspose3d(
-          {.in_channels = 4, .out_channels = 3, .kernel_size = 2, .tensor = {.device = device()}}),
+      nn::ConvTranspose3d({.in_channels = 4, .out_channels = 3, .kernel_size = 2, .tensor = on(f32)}),
       {.n_power_iterations = 50});
   EXPECT_EQ(layer.weight_u.shape(), Shape({3})) << "the rows are output channels";
   EXPECT_EQ(layer.weight_v.shape(), Shape({4 * 8}));
@@ -108,6 +107,84 @@ TEST_P(ReparametrizeTest, SpectralNormFindsTheLargestSingularValue) {
   EXPECT_EQ(layer.describe(), "SpectralNorm(ConvTranspose3d(4, 3, kernel_size=(2,2,2)))");
   EXPECT_ERRORS(ShapeError, nn::SpectralNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = 2}),
                 nn::WeightNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = -1}));
+}
+
+struct Moments {
+  double mean, std, largest;
+};
+Moments moments(const Tensor& t) {
+  Moments m{0, 0, 0};
+  const Doubles v = t.to_vector<double>();
+  for (double x : v)
+    m.mean += x / static_cast<double>(v.size()), m.largest = std::max(m.largest, std::abs(x));
+  for (double x : v) m.std += (x - m.mean) * (x - m.mean) / static_cast<double>(v.size());
+  m.std = std::sqrt(m.std);
+  return m;
+}
+
+TEST(InitTest, FansCountTheKernel) {
+  const Tensor w = zeros({6, 4, 2, 3, 5});
+  EXPECT_EQ(nn::init::fan_in(w), 4 * 30);
+  EXPECT_EQ(nn::init::fan_out(w), 6 * 30);
+  EXPECT_EQ(nn::init::fan_in(zeros({6, 4})), 4);
+  EXPECT_THROW(nn::init::fan_in(zeros({6})), ShapeError);
+}
+
+// Standard errors with 25600 draws: mean std/160, std std/226 at most.
+TEST(InitTest, DistributionsHaveTheirMoments) {
+  manual_seed(3);
+  Tensor w = zeros({64, 100, 2, 2, 1}, {.dtype = f64});
+  nn::init::kaiming_normal_(w);
+  EXPECT_NEAR(moments(w).mean, 0, 5 * std::sqrt(2.0 / 400) / 160);
+  EXPECT_NEAR(moments(w).std / std::sqrt(2.0 / 400), 1, 5 / 226.0);
+
+  nn::init::xavier_uniform_(w);
+  const double bound = std::sqrt(6.0 / (400 + 256));
+  EXPECT_LE(moments(w).largest, bound);
+  EXPECT_NEAR(moments(w).std / (bound / std::sqrt(3)), 1, 5 / 226.0);
+
+  nn::init::uniform_(w, 2, 3);
+  EXPECT_NEAR(moments(w).mean, 2.5, 5 * std::sqrt(1 / 12.0) / 160);
+  nn::init::normal_(w, -1, 0.5);
+  EXPECT_NEAR(moments(w).mean, -1, 5 * 0.5 / 160);
+  EXPECT_NEAR(moments(w).std, 0.5, 5 * 0.5 / 226);
+}
+
+TEST(InitTest, ATruncatedNormalHasItsMomentsAndBounds) {
+  manual_seed(3);
+  Tensor w = zeros({25600}, {.dtype = f64});
+  nn::init::trunc_normal_(w, 3, 2, 1, 7);  // 3 + 2 z with z in [-1, 2], whose mean is 0.2296 and std 0.7209
+  EXPECT_NEAR(moments(w).mean, 3 + 2 * 0.22963717909132897, 5 * 1.44 / 160);
+  EXPECT_NEAR(moments(w).std, 2 * 0.7209455868590458, 5 * 1.44 / 160);
+  for (double v : w.to_vector<double>()) EXPECT_TRUE(v >= 1 && v <= 7);
+  // The whole line: deciles are those of the normal distribution.
+  nn::init::trunc_normal_(w, 0, 1, -40, 40);
+  Doubles v = w.to_vector<double>();
+  std::sort(v.begin(), v.end());
+  EXPECT_NEAR(v[25600 / 2], 0, 5 * 1.2533 / 160);
+  EXPECT_NEAR(v[25600 / 10 * 9], 1.2815515655446008, 5 * 1.71 / 160);
+  nn::init::trunc_normal_(w, 0, 1, 30, 31);  // beyond the precision of the distribution: a bound
+  for (double x : w.to_vector<double>()) EXPECT_TRUE(x >= 30 && x <= 31);
+  EXPECT_ERRORS(ValueError, nn::init::trunc_normal_(w, 0, 0), nn::init::trunc_normal_(w, 0, 1, 2, -2));
+}
+
+TEST(InitTest, IcnrRepeatsTheChannelsOfOneCell) {
+  Tensor w = zeros({16, 3, 1, 2, 3});
+  nn::init::icnr_(w, 2);
+  for (int64_t c = 0; c < 16; ++c) EXPECT_TRUE(equal(w[c], w[c / 8 * 8])) << c;
+  EXPECT_FALSE(equal(w[0], w[8]));
+  EXPECT_THROW(nn::init::icnr_(w, 3), ShapeError);
+  EXPECT_THROW(nn::init::icnr_(w, 0), ValueError);
+}
+
+TEST(InitTest, WritesAParameterInPlace) {
+  Tensor w = ones({3});
+  w.set_requires_grad(true);
+  const Tensor same = w;
+  nn::init::uniform_(w, 5, 5);
+  EXPECT_EQ(same.to_vector<float>(), (Floats{5, 5, 5}));
+  EXPECT_TRUE(w.requires_grad() && w.is_leaf());
+  EXPECT_ERRORS(ValueError, nn::init::uniform_(w, 1, 0), nn::init::normal_(w, 0, -1));
 }
 
 }  // namespace
