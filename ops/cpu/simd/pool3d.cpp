@@ -288,13 +288,13 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
                   T* column, T* slice, bool stream) {
   const int64_t width = g.w.in, size = g.h.in * width;
   for (int64_t d = d_begin; d < d_end; ++d) {
-    const PoolRange over_d = g.d.windows_over(d);
+    const PoolRange over_d = fixed(g.d).windows_over(d);
     // A slice, or a row, that the same windows cover as the previous one has the same sums.
-    const bool again = d > d_begin && equal(over_d, g.d.windows_over(d - 1));
+    const bool again = d > d_begin && equal(over_d, fixed(g.d).windows_over(d - 1));
     for (int64_t h = 0; !again && h < g.h.in; ++h) {
-      const PoolRange over_h = g.h.windows_over(h);
+      const PoolRange over_h = fixed(g.h).windows_over(h);
       T* const row = slice + h * width;
-      if (h > 0 && equal(over_h, g.h.windows_over(h - 1)))
+      if (h > 0 && equal(over_h, fixed(g.h).windows_over(h - 1)))
         __builtin_memcpy(row, row - width, static_cast<size_t>(width) * sizeof(T));
       else
         mean_adjoint_row(g, over_d, over_h, y, divisor_w, row, column);

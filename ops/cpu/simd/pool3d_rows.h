@@ -34,17 +34,23 @@ template <class V>
 template <class T>
 inline constexpr int64_t ahead = 1024 / sizeof(T);
 
+/// An axis of PoolAxes, for which the compiler leaves out the code of adaptive windows.
+[[gnu::always_inline]] inline const PoolAxis& fixed(const PoolAxis& axis) {
+  if (axis.adaptive) __builtin_unreachable();
+  return axis;
+}
+
 /// The contribution of D or H to the divisor of window o's mean.
 template <class T>
 T extent(const PoolAxes& g, const PoolAxis& axis, int64_t o) {
   if (g.whole_divisor_along_w) return 1;
-  return static_cast<T>(axis.positions(o, g.count_padding ? axis.padding : 0));
+  return static_cast<T>(fixed(axis).positions(o, g.count_padding ? axis.padding : 0));
 }
 
 /// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), `most` at a time.
 template <int most, class T, class F>
 [[gnu::always_inline]] inline void for_rows_under(const PoolAxes& g, const T* x, int64_t d, int64_t h, F f) {
-  const PoolRange over_d = g.d.covered_cells(d), over_h = g.h.covered_cells(h);
+  const PoolRange over_d = fixed(g.d).covered_cells(d), over_h = fixed(g.h).covered_cells(h);
   const T* rows[most];
   int count = 0;
   bool first = true;
