@@ -79,6 +79,21 @@ def called(kind, f, *arguments, **options):
         raise Failure(kind, -1, str(error)) from error
 
 
+def attempt(error, f, *arguments, **options):
+    """(what f returns, "") or (None, the message of the error)."""
+    try:
+        return f(*arguments, **options), ""
+    except error as e:
+        return None, str(e)
+
+
+def stale(theirs_says, ours_says, counts):
+    """A write has changed what a node saved: both must say so."""
+    if "modified by an inplace operation" not in theirs_says or "was written in place since" not in ours_says:
+        raise Failure("stale", -1, f"voxgrad: {ours_says or 'no error'}; PyTorch: {theirs_says or 'no error'}")
+    counts["stale tensor refused by both", ""] += 1
+
+
 def check(graph, theirs_values, counts):
     """Throws Failure where voxgrad and PyTorch differ."""
     mine = called("refused", ours.run, graph, torch.float64)
@@ -89,8 +104,11 @@ def check(graph, theirs_values, counts):
     inputs = differentiable(graph, theirs_values)
     start = [c.requires_grad_() for c in cotangents(graph, theirs_values)]
     my_start = [voxgrad.tensor(c.detach(), True) for c in start]
-    want = theirs.grad(pick(theirs_values, outputs), start, pick(theirs_values, inputs), create_graph=True)
-    got = called("refused gradient", ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
+    want, their_error = attempt(RuntimeError, theirs.grad, pick(theirs_values, outputs), start, pick(theirs_values, inputs),
+                                create_graph=True)
+    got, my_error = attempt(voxgrad.VoxError, ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
+    if their_error or my_error:
+        return stale(their_error, my_error, counts)
     scale = compare("gradient", graph, inputs, ours.read(got), want, counts)
 
     known = [n for n, (g, w, ref) in enumerate(zip(got, want, inputs))
@@ -102,7 +120,10 @@ def check(graph, theirs_values, counts):
     r = random.Random(-graph.seed)
     second = [drawn(want[n].shape, r.randrange(10**9)) for n in known]
     inputs2 = leaves + [(-1 - n, 0) for n in range(len(start))]
-    want2 = theirs.grad([want[n] for n in known], second, pick(theirs_values, leaves) + start)
-    got2 = called("refused second gradient", ours.grad, [got[n] for n in known], [voxgrad.tensor(s) for s in second],
-                  pick(mine, leaves) + my_start)
+    want2, their_error = attempt(RuntimeError, theirs.grad, [want[n] for n in known], second,
+                                 pick(theirs_values, leaves) + start)
+    got2, my_error = attempt(voxgrad.VoxError, ours.grad, [got[n] for n in known], [voxgrad.tensor(s) for s in second],
+                             pick(mine, leaves) + my_start)
+    if their_error or my_error:
+        return stale(their_error, my_error, counts)
     compare("second gradient", graph, inputs2, ours.read(got2), want2, counts, scale)

@@ -1,0 +1,104 @@
+"""f32, bf16 and f16 against f64, node by node, within bounds that come from the operation itself.
+
+Each node is repeated alone in f64, on the operands and on the gradient of its result that the graph has in the low
+dtype; these numbers are exact in f64. So errors of earlier nodes do not count, and the bound is that of one op:
+
+    |low - f64| <= roundings * (u |f64| + how far f64 moves if operands and gradient move by a factor of 1 +- u)
+
+u is the unit roundoff of the dtype. The second part is the condition of the op, measured along a few directions of random
+signs; at a kink it covers the jump. A gradient that several nodes send to one tensor has the sum of their bounds, and a
+rounding for each addition. If every node keeps its bound, the graph is as exact as its ops allow.
+"""
+
+from collections import Counter, defaultdict
+
+import torch
+
+import judge
+import ours
+import voxgrad
+from graph import key
+from judge import Failure, called, pick
+
+DIRECTIONS = 4
+# Half an ulp is one rounding. f32 has more: the sums and functions inside an op are in f32 too.
+ROUNDINGS = {torch.float32: 8, torch.bfloat16: 2, torch.float16: 2}
+
+
+def alone(node, operands, arriving, grads):
+    """Results of the node in f64, and gradients of the operands `grads`."""
+    local = {}
+    for (i, n), t in operands.items():
+        local.setdefault(i, {})[n] = voxgrad.tensor(t, (i, n) in grads)
+    results = ours.call(node, local)
+    known = [n for n, g in arriving.items() if results[n].requires_grad]
+    found = ours.grad([results[n] for n in known], [voxgrad.tensor(arriving[n]) for n in known],
+                      [local[i][n] for i, n in grads]) if known and grads else []
+    return [t.double() for t in ours.read(results)], [
+        torch.zeros_like(operands[ref]) if g is None else g for ref, g in zip(grads, ours.read(found) or [None] * len(grads))]
+
+
+def moved(t, u, noise):
+    return t * (1 + u * (2 * torch.randint(2, t.shape, generator=noise) - 1)) if t.is_floating_point() else t
+
+
+def bounds(node, operands, arriving, grads, dtype):
+    """alone(), and for each of its tensors how far the same in `dtype` may be from it."""
+    noise, u = torch.Generator().manual_seed(1), torch.finfo(dtype).eps / 2
+    exact = sum(alone(node, operands, arriving, grads), [])
+    spread = [u * t.abs() for t in exact]
+    for _ in range(DIRECTIONS):
+        other = sum(alone(node, *({k: moved(t, u, noise) for k, t in d.items()} for d in (operands, arriving)), grads), [])
+        spread = [torch.maximum(s, u * t.abs() + (o - t).abs()) for s, t, o in zip(spread, exact, other)]
+    smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+    return exact, [ROUNDINGS[dtype] * (s + smallest) for s in spread]
+
+
+def check(graph, values, dtype, counts):
+    mine = called("refused", ours.run, graph, dtype)
+    refs = [(i, n) for i in graph.nodes for n in range(len(values[i]))]
+    low = {ref: t.double() if t.is_floating_point() else t for ref, t in zip(refs, ours.read(pick(mine, refs)))}
+    inputs = judge.differentiable(graph, values)
+    outputs = [key(o) for o in graph.outputs]
+    start = [c.to(dtype) for c in judge.cotangents(graph, values)]
+    found = ours.grad(pick(mine, outputs), [voxgrad.tensor(c) for c in start], pick(mine, inputs))
+    gradient = {ref: g.double() for ref, g in zip(inputs, ours.read(found)) if g is not None}
+    largest = torch.finfo(dtype).max / 4
+    if not all(t.abs().max() < largest for t in [*gradient.values(), *low.values()] if t.is_floating_point()):
+        counts[f"overflow in {dtype}", ""] += 1
+        return
+
+    # Of each tensor: the sum of what its users send, of their bounds, and of their sizes.
+    sums = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for ref, c in zip(outputs, start):
+        sums[ref] = [s + t for s, t in zip(sums[ref], (c.double(), 0.0, c.double().abs()))]
+    senders, unknown = Counter(outputs), set()
+    for i, node in graph.ops().items():
+        operands = {ref: low[ref] for ref in node.refs()}
+        grads = [ref for ref in operands if values[ref[0]][ref[1]].requires_grad]
+        results = [(i, n) for n in range(len(values[i]))]
+        tracked = [ref for ref in results if values[i][ref[1]].requires_grad]
+        arriving = {n: gradient.get((i, n), torch.zeros_like(low[i, n])) for _, n in tracked}
+        if any(ref not in inputs for ref in tracked):  # it may be its operand itself: see differentiable()
+            unknown |= {*grads, *tracked}
+            grads = []
+        exact, allowed = bounds(node, operands, arriving, grads, dtype)
+        for ref, want, bound in zip(results, exact, allowed):
+            hold(f"value in {dtype}", graph, ref, low[ref], want, bound, counts)
+        for ref, want, bound in zip(grads, exact[len(results):], allowed[len(results):]):
+            sums[ref] = [s + t for s, t in zip(sums[ref], (want, bound, want.abs()))]
+            senders[ref] += 1
+    for ref in set(inputs) - unknown:
+        want, bound, sizes = sums[ref]
+        if senders[ref]:
+            bound = bound + (senders[ref] - 1) * torch.finfo(dtype).eps * sizes
+            hold(f"gradient in {dtype}", graph, ref, gradient.get(ref, torch.zeros_like(want)), want, bound, counts)
+
+
+def hold(kind, graph, ref, got, want, bound, counts):
+    counts[kind, graph.nodes[ref[0]].op] += 1
+    wrong = ~((got - want).abs() <= bound)
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        raise Failure(kind, ref[0], f"{graph.nodes[ref[0]].op}: {wrong.sum().item()} of {want.numel()} elements, first at "
+                      f"{at}: {got[at].item()!r}, f64 has {want[at].item()!r} +- {bound[at].item():.3g}")
