@@ -271,6 +271,8 @@ def written(seed):
         raise Unsuitable("nothing to write to")
     target = r.choice(targets)
     steps, shape, how = ops_of.drawn_write(r, values[target][0].detach())
+    if 0 in values[target][0].stride():
+        raise Unsuitable("elements that share memory")
     operand, made = max(values) + 1, max(values) + 2
     for i, node in base.nodes.items():
         graph.nodes[i] = node.replaced(lambda ref: f"%{made}" if i > last and ref == f"%{target}" else ref)
@@ -280,7 +282,7 @@ def written(seed):
     graph = graph.copy(graph.nodes, [*base.outputs, f"%{made}"])
     try:
         values = theirs.run(graph)
-    except RuntimeError as error:  # elements that share memory
+    except RuntimeError as error:
         raise Unsuitable(str(error)) from error
     for node in graph.ops().values():
         check_smooth(node, values)

@@ -14,6 +14,7 @@ import voxgrad
 from graph import drawn, key
 
 TOLERANCE = 1e-9
+REFUSALS = (voxgrad.VoxError, voxgrad.WildError, voxgrad.Inexpressible)
 
 
 class Failure(Exception):
@@ -75,23 +76,27 @@ def called(kind, f, *arguments, **options):
     """voxgrad must not refuse what PyTorch computes."""
     try:
         return f(*arguments, **options)
-    except (voxgrad.VoxError, voxgrad.WildError, voxgrad.Inexpressible) as error:
+    except REFUSALS as error:
         raise Failure(kind, -1, str(error)) from error
 
 
-def attempt(error, f, *arguments, **options):
-    """(what f returns, "") or (None, the message of the error)."""
+def attempt(errors, f, *arguments, **options):
+    """(what f returns, "") or (None, the message of its error)."""
     try:
         return f(*arguments, **options), ""
-    except error as e:
-        return None, str(e)
+    except errors as error:
+        return None, str(error)
 
 
-def stale(theirs_says, ours_says, counts):
-    """A write has changed what a node saved: both must say so."""
-    if "modified by an inplace operation" not in theirs_says or "was written in place since" not in ours_says:
-        raise Failure("stale", -1, f"voxgrad: {ours_says or 'no error'}; PyTorch: {theirs_says or 'no error'}")
-    counts["stale tensor refused by both", ""] += 1
+def refused(kind, ours_says, theirs_says, counts):
+    """Whether voxgrad refuses a gradient. It must if what a node saved was written, as PyTorch does, and only then. Which
+    tensors a formula saves is free, so PyTorch may refuse alone; voxgrad's gradient must be right then."""
+    stale = "modified by an inplace operation" in theirs_says
+    if ours_says and not (stale and "was written in place since" in ours_says):
+        raise Failure(f"refused {kind}", -1, f"{ours_says}; PyTorch: {theirs_says or 'no error'}")
+    if stale:
+        counts[f"{kind} refused by {'both' if ours_says else 'PyTorch alone'}", ""] += 1
+    return ours_says
 
 
 def check(graph, theirs_values, counts):
@@ -101,29 +106,42 @@ def check(graph, theirs_values, counts):
     compare("value", graph, refs, ours.read(pick(mine, refs)), pick(theirs_values, refs), counts)
 
     outputs = [key(o) for o in graph.outputs]
-    inputs = differentiable(graph, theirs_values)
+    # Behind a write a tensor may be another one on the tape than before it.
+    inputs = differentiable(graph, theirs_values, leaves_only=graph.kind == "written")
+    # By leaves and cotangents alone: whether a formula of a gradient reads an op's operand or its result is free.
+    leaves = differentiable(graph, theirs_values, leaves_only=True)
     start = [c.requires_grad_() for c in cotangents(graph, theirs_values)]
     my_start = [voxgrad.tensor(c.detach(), True) for c in start]
-    want, their_error = attempt(RuntimeError, theirs.grad, pick(theirs_values, outputs), start, pick(theirs_values, inputs),
-                                create_graph=True)
-    got, my_error = attempt(voxgrad.VoxError, ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
-    if their_error or my_error:
-        return stale(their_error, my_error, counts)
+
+    def their_gradient(values):
+        return theirs.grad(pick(values, outputs), start, pick(values, inputs), create_graph=True)
+
+    said, exact = "", theirs_values
+    if graph.kind == "written":  # right gradients need what nodes saved, as it was
+        plain, said = attempt(RuntimeError, their_gradient, theirs_values)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+            exact = theirs.run(graph)
+            want = their_gradient(exact)
+    else:
+        want = their_gradient(exact)
+    got, error = attempt(REFUSALS, ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
+    if refused("gradient", error, said, counts):
+        return
     scale = compare("gradient", graph, inputs, ours.read(got), want, counts)
 
     known = [n for n, (g, w, ref) in enumerate(zip(got, want, inputs))
              if g is not None and w.requires_grad and graph.nodes[ref[0]].op == "leaf"]
-    # By leaves and cotangents alone: whether a formula of a gradient reads an op's operand or its result is free.
-    leaves = differentiable(graph, theirs_values, leaves_only=True)
     if not known:
         return
     r = random.Random(-graph.seed)
     second = [drawn(want[n].shape, r.randrange(10**9)) for n in known]
-    inputs2 = leaves + [(-1 - n, 0) for n in range(len(start))]
-    want2, their_error = attempt(RuntimeError, theirs.grad, [want[n] for n in known], second,
-                                 pick(theirs_values, leaves) + start)
-    got2, my_error = attempt(voxgrad.VoxError, ours.grad, [got[n] for n in known], [voxgrad.tensor(s) for s in second],
-                             pick(mine, leaves) + my_start)
-    if their_error or my_error:
-        return stale(their_error, my_error, counts)
-    compare("second gradient", graph, inputs2, ours.read(got2), want2, counts, scale)
+
+    def their_second_gradient(first, values):
+        return theirs.grad([first[n] for n in known], second, pick(values, leaves) + start)
+    if graph.kind == "written" and not said:
+        said = attempt(RuntimeError, their_second_gradient, plain, theirs_values)[1]
+    got, error = attempt(REFUSALS, ours.grad, [got[n] for n in known], [voxgrad.tensor(s) for s in second],
+                         pick(mine, leaves) + my_start)
+    if not refused("second gradient", error, said, counts):
+        compare("second gradient", graph, leaves + [(-1 - n, 0) for n in range(len(start))], ours.read(got),
+                their_second_gradient(want, exact), counts, scale)

@@ -29,8 +29,8 @@ def moves(node, shape):
             yield {1: out, 2: 0}, 1, "rfs"
         for k in cells:
             reach = (shape(1)[k] - 1) * kwargs.get("dilation", 1) + 1
-            rest = shape(0)[k] + 2 * kwargs.get("padding", 0) - reach
-            if kwargs.get("output_padding", 0) == 0 if out else rest % kwargs.get("stride", 1) == 0:
+            unread = (shape(0)[k] + 2 * kwargs.get("padding", 0) - reach) % kwargs.get("stride", 1)
+            if (kwargs.get("output_padding", 0) if "transpose" in name else unread) == 0:
                 yield {0: k, 1: k}, k, "f"
     elif "interpolate" in node.op or "pool" in name:
         yield {0: 0}, 0, "rfs"

@@ -3,7 +3,7 @@
 import torch
 
 import ops
-from graph import leaf, resolved
+from graph import key, leaf, resolved
 
 WRONG = None  # an op whose gradient gets the wrong sign: a test shows that it is found
 
@@ -72,6 +72,14 @@ def run(graph, grad=True):
     for i, node in graph.nodes.items():
         if node.op == "leaf":
             values[i] = [leaf(node).requires_grad_(grad and node.kwargs.get("grad", False))]
+        elif node.op == "overwrite":
+            # PyTorch makes new edges for a view whose memory was written; gradients here take the old ones.
+            before = {j: [t.clone() for t in results] for j, results in values.items() if graph.nodes[j].op != "leaf"}
+            call(node, values)
+            for j, results in before.items():
+                values[j] = [t + (after.detach() - t.detach()) if t.is_floating_point() else t
+                             for t, after in zip(results, values[j])]
+            values[i] = values[key(node.args[0])[0]][:1]
         else:
             values[i] = call(node, values)
     return values
