@@ -85,11 +85,13 @@ def watch(args, number=0, environment=None):
             name = message.get("begin", name)
             if "failure" in message:
                 failures.append((f"{name}: {message['failure']}", message["graph"]))
+                print(*failures[-1], sep="\n", flush=True)
             if "ops" in message:
                 results[name] = message
         if process.wait() == 0 or not name:
             break
         failures.append((f"{name}: the process ended", ""))
+        print(failures[-1][0], flush=True)
         seed = int(name.split()[1]) + args.jobs
     return results, failures
 
@@ -128,12 +130,10 @@ def report(args, results, failures, seconds):
         ops.update(result["ops"])
         counts.update(result.get("counts", {}))
     for number, (text, graph) in enumerate(failures):
-        print(text)
-        if graph:
-            path = Path(args.out) / f"failure_{number}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(graph)
-            print(f"{graph}python3 tests/graphs --library {args.library} --replay {path}")
+        path = Path(args.out) / f"failure_{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(graph)
+        print(f"{text}\n  python3 tests/graphs --library {args.library} --replay {path}")
     print(f"{len(results)} graphs of {ops.total()} nodes, {len(ops)} ops, {seconds:.0f} s, {len(failures)} failures")
     print(", ".join(f"{n} {kind}" for kind, n in counts.most_common()))
     if args.by_op:
