@@ -30,11 +30,11 @@ def largest(t):
     return t.detach().abs().max().item() if t.is_floating_point() and t.numel() else 0.0
 
 
-def differentiable(graph, values, leaves_only=False):
+def differentiable(graph, values, leaves_only=False, copies_too=False):
     """(node, result) of what gradients are compared by; leaves first. A node that returns its operand as it is may be the
-    same tensor, so it is left out."""
+    same tensor in PyTorch, so it is left out unless `copies_too`."""
     def copies(node, t):
-        return any(values[i][n].shape == t.shape and torch.equal(values[i][n], t) for i, n in node.refs())
+        return not copies_too and any(values[i][n].shape == t.shape and torch.equal(values[i][n], t) for i, n in node.refs())
     found = [(i, n) for i, node in graph.nodes.items() for n, t in enumerate(values[i])
              if t is not None and t.requires_grad and (node.op == "leaf" or not (leaves_only or copies(node, t)))]
     return sorted(found, key=lambda ref: graph.nodes[ref[0]].op != "leaf")

@@ -25,7 +25,9 @@ DIRECTIONS = 4
 SUMS = ("conv", "matmul", "bmm", "nn.functional.linear", "sum", "mean", "avg_pool", "interpolate")
 # 16 bits are computed in f32 and rounded once; sums and functions inside an op of f32 are in f32 too.
 ROUNDINGS = {torch.float32: 32, torch.bfloat16: 1.25, torch.float16: 1.25}
-SATURATING = ("tanh", "sigmoid", "softmax", "tanhshrink")  # the gradient g - g y^2, or its like, cancels where y is near 1
+# Ops whose gradient reads the rounded result: g - g y^2 and its like cancel where y is near 1; roots move half as far.
+SATURATING = ("tanh", "sigmoid", "softmax", "expm1", "tanhshrink")
+ROOTS = ("sqrt", "rsqrt")
 
 
 def alone(node, operands, arriving, grads):
@@ -58,7 +60,8 @@ def bounds(node, operands, arriving, grads, dtype):
         more = u if dtype != torch.float32 else u * (1 + terms**0.5 / ROUNDINGS[dtype])
         spread = [torch.maximum(s, more * o) for s, o in zip(spread, again(torch.abs))]
     else:
-        others = [again(lambda t: moved(t, u, noise)) for _ in range(DIRECTIONS)]
+        by = 2 * u if node.op in ROOTS else u
+        others = [again(lambda t: moved(t, by, noise)) for _ in range(DIRECTIONS)]
         for n, t in enumerate(exact):
             moves = torch.stack([(other[n] - t).abs() for other in others]).amax(0)
             spread[n] += torch.maximum(moves, moves.mean())
@@ -82,7 +85,7 @@ def check(graph, values, dtype, counts):
     mine = called("refused", ours.run, graph, dtype)
     refs = [(i, n) for i in graph.nodes for n in range(len(values[i]))]
     low = {ref: t.double() if t.is_floating_point() else t for ref, t in zip(refs, ours.read(pick(mine, refs)))}
-    inputs = judge.differentiable(graph, values)
+    inputs = judge.differentiable(graph, values, copies_too=True)
     outputs = [key(o) for o in graph.outputs]
     start = [c.to(dtype) for c in judge.cotangents(graph, values)]
     found = ours.grad(pick(mine, outputs), [voxgrad.tensor(c) for c in start], pick(mine, inputs))
@@ -101,11 +104,7 @@ def check(graph, values, dtype, counts):
         operands = {ref: low[ref] for ref in node.refs()}
         grads = [ref for ref in operands if values[ref[0]][ref[1]].requires_grad]
         results = [(i, n) for n in range(len(values[i]))]
-        tracked = [ref for ref in results if values[i][ref[1]].requires_grad]
-        arriving = {n: gradient.get((i, n), torch.zeros_like(low[i, n])) for _, n in tracked}
-        if any(ref not in inputs for ref in tracked):  # it may be its operand itself: see differentiable()
-            unknown |= {*grads, *tracked}
-            grads = []
+        arriving = {n: gradient.get((i, n), torch.zeros_like(low[i, n])) for _, n in results if values[i][n].requires_grad}
         if pairs(node, low[node.refs()[0]]):
             unknown |= set(grads)
             continue

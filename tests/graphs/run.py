@@ -156,10 +156,10 @@ def self_test():
     """Each wrong gradient must be found, and the graph shrink to the op; a text must give the same graph. PyTorch's gets
     the wrong sign, voxgrad's in f32 and bf16 is 1 % too large."""
     for side, op, low in ((theirs, "tanh", None), (theirs, "cumsum", None), (theirs, "nn.functional.group_norm", None),
-                          (ours, "tanh", 0), (ours, "nn.functional.conv2d", 0), (ours, "matmul", 1)):
-        for seed in range(1, 2000):
+                          (ours, "nn.functional.conv2d", 0), (ours, "nn.functional.gelu", 1)):
+        for seed in range(3 + (low or 0), 6000, 1 if low is None else 3):
             made = generate.make(seed, "unet" if "norm" in op or "conv" in op else "irregular")
-            if made and low in (None, seed % 3) and any(node.op == op for node in made[0].ops().values()):
+            if made and any(node.op == op for node in made[0].ops().values()):
                 break
         side.WRONG = op
         graph = parse(str(made[0]))
