@@ -51,6 +51,7 @@ def drawn_write(r, t):
 
 def write(b, x):
     """An in-place op on a view of a copy of x; both join the graph."""
+    x = b.add("detach", x) if b.random.random() < 0.3 else x
     steps, shape, how = drawn_write(b.random, b[x].detach())
     written = b.add("write", x, steps, how, 0.75 if how == "fill_" else b.leaf(shape, "positive", b.random.random() < 0.5))
     return b.add("mul", written, x) if b.random.random() < 0.5 else written
@@ -213,7 +214,7 @@ STEPS += 2 * [lambda b, x: b.add("transpose", x, dim(b, x), dim(b, x)), lambda b
 STEPS += [lambda b, x: b.add("flatten", x), lambda b, x: b.add("repeat", x, [2] + [1] * (b[x].dim() - 1)), padded,
           lambda b, x: b.add("cat", [x, other(b, x, broadcast=False), x], dim(b, x)),
           lambda b, x: b.add("stack", [x, other(b, x, broadcast=False)], 0), plain("clone")]
-STEPS += 2 * [product, moved, choice, write, loss, norm] + 3 * [convolution, pool] + [interpolate]
+STEPS += 2 * [product, moved, choice, loss, norm] + 3 * [convolution, pool] + 5 * [write] + [interpolate]
 
 
 def grow(b, x):

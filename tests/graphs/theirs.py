@@ -39,7 +39,8 @@ def median(x, *rest):
 
 
 # What tests/opinfo/ops.py has no entry for, or another one than is meant here.
-OWN = {"write": write, "overwrite": overwrite, "median": median, "detach": torch.Tensor.detach, "nn.functional.batch_norm": batch_norm}
+OWN = {"write": write, "overwrite": overwrite, "median": median, "detach": torch.Tensor.detach,
+       "nn.functional.batch_norm": batch_norm}
 _found = {}
 
 
