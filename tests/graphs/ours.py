@@ -47,7 +47,7 @@ def write(x, view, how, operand):
         if "in-place writes are not recorded" not in str(error):
             raise
     else:
-        raise voxgrad.VoxError(f"{how} on the tape was not refused")
+        raise voxgrad.WildError(f"{how} on the tape was not refused")
     number = torch.arange(math.prod(copy.shape)).reshape(copy.shape)
     places = vox.contiguous(viewed(voxgrad.tensor(number), view))
     return vox.reshape(vox.scatter(vox.flatten(copy, 0, -1), 0, vox.flatten(places, 0, -1), vox.flatten(new, 0, -1)),
