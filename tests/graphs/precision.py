@@ -28,6 +28,7 @@ SUMS = ("conv", "matmul", "bmm", "linear", "bilinear", "trilinear", "nearest", "
 # 16 bits are computed in f32 and rounded once; sums and functions inside an op of f32 are in f32 too.
 ROUNDINGS = {torch.float32: 32, torch.bfloat16: 1.25, torch.float16: 1.25}
 # Ops whose gradient reads the rounded result: g - g y^2 and its like cancel where y is near 1; roots move half as far.
+# Ops that tests/opinfo composes of several round each step.
 SATURATING = ("tanh", "sigmoid", "softmax", "expm1", "tanhshrink")
 ROOTS = ("sqrt", "rsqrt")
 
@@ -67,8 +68,10 @@ def bounds(node, operands, arriving, grads, dtype):
         for n, t in enumerate(exact):
             moves = torch.stack([(other[n] - t).abs() for other in others]).amax(0)
             spread[n] += torch.maximum(moves, moves.mean())
-            if name in SATURATING:
-                spread[n] += u * max(largest(t) for t in (arriving if n >= len(exact) - len(grads) else operands).values())
+            composed = node.op in ours.ENTRIES and ours.ENTRIES[node.op].composed
+            if composed or name in SATURATING:
+                sources = arriving if n >= len(exact) - len(grads) else operands
+                spread[n] += (3 if composed else 1) * u * max(map(largest, sources.values()), default=0.0)
     smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
     return exact, [ROUNDINGS[dtype] * (s + smallest) for s in spread]
 
