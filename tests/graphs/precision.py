@@ -29,7 +29,7 @@ SUMS = ("conv", "matmul", "bmm", "linear", "bilinear", "trilinear", "nearest", "
 ROUNDINGS = {torch.float32: 32, torch.bfloat16: 1.25, torch.float16: 1.25}
 # Ops whose gradient reads the rounded result: g - g y^2 and its like cancel where y is near 1; roots move half as far.
 # Ops that tests/opinfo composes of several round each step.
-SATURATING = ("tanh", "sigmoid", "softmax", "expm1", "tanhshrink")
+SATURATING = ("tanh", "sigmoid", "softmax", "log_softmax", "cross_entropy", "expm1", "tanhshrink")
 ROOTS = ("sqrt", "rsqrt")
 
 
