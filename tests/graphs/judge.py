@@ -14,7 +14,8 @@ import voxgrad
 from graph import drawn, key
 
 TOLERANCE = 1e-9
-KEEPS_THE_OPERAND = ("reciprocal",)  # where PyTorch saves the result
+# Where PyTorch saves the result, or nothing: a norm saves its bias, which the gradient of an activation after it needs.
+KEEPS_THE_OPERAND = ("reciprocal", *(f"nn.functional.{norm}_norm" for norm in ("batch", "instance", "group", "layer")))
 REFUSALS = (voxgrad.VoxError, voxgrad.WildError, voxgrad.Inexpressible)
 
 
