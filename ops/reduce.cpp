@@ -144,6 +144,7 @@ Tensor prod(const Tensor& x, const Shape& dims, Flag keepdim) {
     Tensor y = x.to(real ? opmath(x.dtype()) : i64).permute(plan.order).reshape(rows);
     const int64_t last = rows.rank() - 1;
     if (plan.count == 0) y = y.sum(last, true) + 1;
+    if (plan.count == 1) y = y.clone();  // a result shares no memory with x
     while (y.shape()[last] > 1) {
       const int64_t n = y.shape()[last], half = n / 2;
       const Tensor pairs = y.slice(last, 0, half) * y.slice(last, half, 2 * half);

@@ -10,11 +10,11 @@ import random
 
 import torch
 
+import irregular as ops_of
 import theirs
 from graph import Graph, Node, key, leaf, resolved
 
 MOVE, LIPSCHITZ, LARGEST_VALUE = 1e-7, 1e-3, 300
-ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "elu", "mish", "softplus", "hardtanh", "relu6")
 
 
 class Unsuitable(Exception):
@@ -126,7 +126,7 @@ def unet(seed):
         sizes, channels = {1: [512], 2: [32, 48], 3: [16, 16, 16]}[axes], 8
     if r.random() < 0.15:
         sizes[0] += 1  # an odd size: the skip is cut
-    net = Unet(b, axes, r.choice((None, None, "batch", "batch eval", "instance", "group")), r.choice(ACTIVATIONS))
+    net = Unet(b, axes, r.choice((None, None, "batch", "batch eval", "instance", "group")), r.choice(ops_of.ACTIVATIONS))
     x = b.leaf([n, r.randint(1, 3), *sizes], layout=r.choice(("given", "given", "strided", "transposed")))
     skips, outputs = [], []
     for level in range(depth):
@@ -244,7 +244,6 @@ class Unet:
 
 
 def irregular(seed):
-    import irregular as ops_of
     b = Builder(seed, "irregular", 600)
     r = b.random
     for _ in range(r.randint(1, 3)):
@@ -262,7 +261,35 @@ def irregular(seed):
     return b.finish(ends[-1:] + r.sample(ends, min(len(ends), r.randint(0, 2))) if ends else [])
 
 
-KINDS = {"unet": unet, "irregular": irregular}
+def written(seed):
+    """An irregular graph, and behind one of its nodes a write, which the tape does not see, into memory that it may need."""
+    base, values = irregular(seed)
+    r = random.Random(f"written {seed}")
+    graph, last = Graph(seed, "written"), r.choice(list(base.ops()))
+    targets = [i for i in values if i <= last and values[i][0].requires_grad]
+    if not targets:
+        raise Unsuitable("nothing to write to")
+    target = r.choice(targets)
+    steps, shape, how = ops_of.drawn_write(r, values[target][0].detach())
+    if 0 in values[target][0].stride():
+        raise Unsuitable("elements that share memory")
+    operand, made = max(values) + 1, max(values) + 2
+    for i, node in base.nodes.items():
+        graph.nodes[i] = node.replaced(lambda ref: f"%{made}" if i > last and ref == f"%{target}" else ref)
+        if i == last:
+            graph.nodes[operand] = Node("leaf", [shape], {"draw": r.randrange(10**9), "kind": "positive", "grad": False})
+            graph.nodes[made] = Node("overwrite", [f"%{target}", steps, how, 0.75 if how == "fill_" else f"%{operand}"], {})
+    graph = graph.copy(graph.nodes, [*base.outputs, f"%{made}"])
+    try:
+        values = theirs.run(graph)
+    except RuntimeError as error:
+        raise Unsuitable(str(error)) from error
+    for node in graph.ops().values():
+        check_smooth(node, values)
+    return graph, values
+
+
+KINDS = {"unet": unet, "irregular": irregular, "written": written}
 
 
 def make(seed, kind):

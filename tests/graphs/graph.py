@@ -23,7 +23,9 @@ class Node:
 
     def refs(self):
         """What it refers to: (node, result)."""
-        return list(references([self.args, self.kwargs]))
+        found = []
+        map_refs([self.args, self.kwargs], lambda ref: found.append(key(ref)))
+        return found
 
     def replaced(self, replace):
         """The same node with replace(reference) in the place of each reference."""
@@ -80,16 +82,6 @@ def key(ref):
     """"%3.1" as (3, 1)."""
     node, _, result = ref[1:].partition(".")
     return int(node), int(result or 0)
-
-
-def references(value):
-    if is_ref(value):
-        yield key(value)
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from references(v)
-    elif isinstance(value, dict):
-        yield from references(list(value.values()))
 
 
 def map_refs(value, replace):

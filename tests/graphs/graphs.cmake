@@ -2,7 +2,7 @@
 # `./run graphs` runs more. Sanitizers: see opinfo.cmake.
 if(Python3_FOUND AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(command ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR} --library $<TARGET_FILE:voxgrad_opinfo>)
-  add_test(NAME graphs COMMAND ${command} --count 40 --out ${CMAKE_CURRENT_BINARY_DIR}/graphs)
+  add_test(NAME graphs COMMAND ${command} --count 30 --out ${CMAKE_CURRENT_BINARY_DIR}/graphs)
   add_test(NAME graphs.self_test COMMAND ${command} --self-test)
   set_tests_properties(graphs graphs.self_test PROPERTIES LABELS cpu TIMEOUT 900 SKIP_RETURN_CODE 77)
 endif()

@@ -1,6 +1,6 @@
 """How an irregular graph grows: for each op, how its arguments are drawn for an operand x."""
 
-from generate import ACTIVATIONS
+ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "elu", "mish", "softplus", "hardtanh", "relu6")
 
 
 def dim(b, x):
@@ -35,28 +35,26 @@ def some_dims(b, x):
     return sorted(b.random.sample(range(b[x].dim()), b.random.randint(1, b[x].dim())))
 
 
-def view_steps(b, x):
-    """Views into a copy of x, as `write` takes them, and the shape that they have."""
-    steps, t = [], b[x].detach()
-    for _ in range(b.random.randint(1, 2)):
+def drawn_write(r, t):
+    """Views into t, as `write` takes them, the shape that they have, and an op in place."""
+    steps = []
+    for _ in range(r.randint(0, 2)):
         if t.dim() == 0:
             break
-        d = b.random.randrange(t.dim())
-        step = b.random.choice((["select", d, b.random.randrange(t.shape[d])], ["transpose", d, t.dim() - 1],
-                                ["narrow", d, 0, b.random.randint(1, t.shape[d])], ["unsqueeze", d]))
+        d = r.randrange(t.dim())
+        step = r.choice((["select", d, r.randrange(t.shape[d])], ["transpose", d, t.dim() - 1],
+                         ["narrow", d, 0, r.randint(1, t.shape[d])], ["unsqueeze", d]))
         t = getattr(t, step[0])(*step[1:])
         steps.append(step)
-    return steps, t.shape
+    return steps, list(t.shape), r.choice(("add_", "sub_", "mul_", "div_", "copy_", "fill_"))
 
 
 def write(b, x):
-    """An in-place op on a view of a copy of x, which joins the graph by a product."""
-    steps, shape = view_steps(b, x)
-    how = b.random.choice(("add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_"))
-    operand = {"fill_": 0.75, "zero_": None}.get(how) if how in ("fill_", "zero_") else b.leaf(
-        shape, "positive", grad=False)
-    written = b.add("write", x, steps, how, operand) if how != "zero_" else b.add("write", x, steps, "fill_", 0.0)
-    return b.add("mul", written, x)
+    """An in-place op on a view of a copy of x; both join the graph."""
+    x = b.add("detach", x) if b.random.random() < 0.3 else x
+    steps, shape, how = drawn_write(b.random, b[x].detach())
+    written = b.add("write", x, steps, how, 0.75 if how == "fill_" else b.leaf(shape, "positive", b.random.random() < 0.5))
+    return b.add("mul", written, x) if b.random.random() < 0.5 else written
 
 
 def convolution(b, x):
@@ -216,7 +214,7 @@ STEPS += 2 * [lambda b, x: b.add("transpose", x, dim(b, x), dim(b, x)), lambda b
 STEPS += [lambda b, x: b.add("flatten", x), lambda b, x: b.add("repeat", x, [2] + [1] * (b[x].dim() - 1)), padded,
           lambda b, x: b.add("cat", [x, other(b, x, broadcast=False), x], dim(b, x)),
           lambda b, x: b.add("stack", [x, other(b, x, broadcast=False)], 0), plain("clone")]
-STEPS += 2 * [product, moved, choice, write, loss, norm] + 3 * [convolution, pool] + [interpolate]
+STEPS += 2 * [product, moved, choice, loss, norm] + 3 * [convolution, pool] + 5 * [write] + [interpolate]
 
 
 def grow(b, x):

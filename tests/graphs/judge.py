@@ -14,6 +14,9 @@ import voxgrad
 from graph import drawn, key
 
 TOLERANCE = 1e-9
+# Where PyTorch saves the result, or nothing: a norm saves its bias, which the gradient of an activation after it needs.
+KEEPS_THE_OPERAND = ("reciprocal", *(f"nn.functional.{norm}_norm" for norm in ("batch", "instance", "group", "layer")))
+REFUSALS = (voxgrad.VoxError, voxgrad.WildError, voxgrad.Inexpressible)
 
 
 class Failure(Exception):
@@ -28,11 +31,11 @@ def largest(t):
     return t.detach().abs().max().item() if t.is_floating_point() and t.numel() else 0.0
 
 
-def differentiable(graph, values, leaves_only=False):
+def differentiable(graph, values, leaves_only=False, copies_too=False):
     """(node, result) of what gradients are compared by; leaves first. A node that returns its operand as it is may be the
-    same tensor, so it is left out."""
+    same tensor in PyTorch, so it is left out unless `copies_too`."""
     def copies(node, t):
-        return any(values[i][n].shape == t.shape and torch.equal(values[i][n], t) for i, n in node.refs())
+        return not copies_too and any(values[i][n].shape == t.shape and torch.equal(values[i][n], t) for i, n in node.refs())
     found = [(i, n) for i, node in graph.nodes.items() for n, t in enumerate(values[i])
              if t is not None and t.requires_grad and (node.op == "leaf" or not (leaves_only or copies(node, t)))]
     return sorted(found, key=lambda ref: graph.nodes[ref[0]].op != "leaf")
@@ -75,8 +78,29 @@ def called(kind, f, *arguments, **options):
     """voxgrad must not refuse what PyTorch computes."""
     try:
         return f(*arguments, **options)
-    except (voxgrad.VoxError, voxgrad.WildError, voxgrad.Inexpressible) as error:
+    except REFUSALS as error:
         raise Failure(kind, -1, str(error)) from error
+
+
+def attempt(errors, f, *arguments, **options):
+    """(what f returns, "") or (None, the message of its error)."""
+    try:
+        return f(*arguments, **options), ""
+    except errors as error:
+        return None, str(error)
+
+
+def refused(kind, graph, ours_says, theirs_says, counts):
+    """Whether voxgrad refuses a gradient. It must if what a node saved was written, as PyTorch does, and only then. Which
+    tensors a formula saves is free: PyTorch may refuse alone, and voxgrad's gradient must be right then; where voxgrad
+    may refuse alone, KEEPS_THE_OPERAND says."""
+    stale = "modified by an inplace operation" in theirs_says
+    alone = not stale and any(node.op in KEEPS_THE_OPERAND for node in graph.ops().values())
+    if ours_says and not ((stale or alone) and "was written in place since" in ours_says):
+        raise Failure(f"refused {kind}", -1, f"{ours_says}; PyTorch: {theirs_says or 'no error'}")
+    if stale or ours_says:
+        counts[f"{kind} refused by {'PyTorch alone' if not ours_says else 'both' if stale else 'voxgrad alone'}", ""] += 1
+    return ours_says
 
 
 def check(graph, theirs_values, counts):
@@ -86,23 +110,42 @@ def check(graph, theirs_values, counts):
     compare("value", graph, refs, ours.read(pick(mine, refs)), pick(theirs_values, refs), counts)
 
     outputs = [key(o) for o in graph.outputs]
-    inputs = differentiable(graph, theirs_values)
+    # Behind a write a tensor may be another one on the tape than before it.
+    inputs = differentiable(graph, theirs_values, leaves_only=graph.kind == "written")
+    # By leaves and cotangents alone: whether a formula of a gradient reads an op's operand or its result is free.
+    leaves = differentiable(graph, theirs_values, leaves_only=True)
     start = [c.requires_grad_() for c in cotangents(graph, theirs_values)]
     my_start = [voxgrad.tensor(c.detach(), True) for c in start]
-    want = theirs.grad(pick(theirs_values, outputs), start, pick(theirs_values, inputs), create_graph=True)
-    got = called("refused gradient", ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
+
+    def their_gradient(values):
+        return theirs.grad(pick(values, outputs), start, pick(values, inputs), create_graph=True)
+
+    said, exact = "", theirs_values
+    if graph.kind == "written":  # right gradients need what nodes saved, as it was
+        plain, said = attempt(RuntimeError, their_gradient, theirs_values)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+            exact = theirs.run(graph)
+            want = their_gradient(exact)
+    else:
+        want = their_gradient(exact)
+    got, error = attempt(REFUSALS, ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
+    if refused("gradient", graph, error, said, counts):
+        return
     scale = compare("gradient", graph, inputs, ours.read(got), want, counts)
 
     known = [n for n, (g, w, ref) in enumerate(zip(got, want, inputs))
              if g is not None and w.requires_grad and graph.nodes[ref[0]].op == "leaf"]
-    # By leaves and cotangents alone: whether a formula of a gradient reads an op's operand or its result is free.
-    leaves = differentiable(graph, theirs_values, leaves_only=True)
     if not known:
         return
     r = random.Random(-graph.seed)
     second = [drawn(want[n].shape, r.randrange(10**9)) for n in known]
-    inputs2 = leaves + [(-1 - n, 0) for n in range(len(start))]
-    want2 = theirs.grad([want[n] for n in known], second, pick(theirs_values, leaves) + start)
-    got2 = called("refused second gradient", ours.grad, [got[n] for n in known], [voxgrad.tensor(s) for s in second],
-                  pick(mine, leaves) + my_start)
-    compare("second gradient", graph, inputs2, ours.read(got2), want2, counts, scale)
+
+    def their_second_gradient(first, values):
+        return theirs.grad([first[n] for n in known], second, pick(values, leaves) + start)
+    if graph.kind == "written" and not said:
+        said = attempt(RuntimeError, their_second_gradient, plain, theirs_values)[1]
+    got, error = attempt(REFUSALS, ours.grad, [got[n] for n in known], [voxgrad.tensor(s) for s in second],
+                         pick(mine, leaves) + my_start)
+    if not refused("second gradient", graph, error, said, counts):
+        compare("second gradient", graph, leaves + [(-1 - n, 0) for n in range(len(start))], ours.read(got),
+                their_second_gradient(want, exact), counts, scale)

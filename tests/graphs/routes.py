@@ -7,6 +7,7 @@ import torch
 
 import judge
 import ours
+import relations
 import voxgrad
 from graph import key
 from judge import Failure, called, pick
@@ -32,14 +33,14 @@ class Plan:
         self.refs = [(i, n) for i, node in graph.nodes.items() if node.op != "leaf" for n in range(len(values[i]))]
         self.start = [voxgrad.tensor(c.to(dtype)) for c in judge.cotangents(graph, values)]
 
-    def forward(self, segment=()):
-        return ours.run(self.graph, self.dtype, segment)
+    def forward(self, segment=(), graph=None):
+        return ours.run(graph or self.graph, self.dtype, segment)
 
     def gradients(self, mine, **options):
         return ours.grad(pick(mine, self.outputs), self.start, pick(mine, self.leaves), **options)
 
-    def run(self, segment=(), **options):
-        mine = self.forward(segment)
+    def run(self, segment=(), graph=None, **options):
+        mine = self.forward(segment, graph)
         refs = [(i, n) for i, n in self.refs if i in mine and n < len(mine[i]) and mine[i][n] is not None]
         return dict(zip(refs, ours.read(pick(mine, refs)))), ours.read(self.gradients(mine, **options))
 
@@ -84,10 +85,27 @@ def check(graph, values, dtype, counts):
     first = r.randrange(len(steps))
     segment = steps[first:first + r.randint(1, len(steps))]
     compare("checkpoint", plan, called("refused", plan.run, segment), plain, counts)
+    related(plan, values, plain, counts)
     if voxgrad._device == "cuda":
         compare("again", plan, plan.run(), plain, counts)
         captured(plan, plain, counts)
     return plain
+
+
+def related(plan, values, plain, counts):
+    """One of the relations: bits for a factor, and in f64 what rounding allows for the others."""
+    names = list(relations.RELATIONS)
+    name = names[plan.graph.seed % len(names)] if plan.dtype == torch.float64 else "factor 4"
+    changed = relations.applied(name, plan.graph, values) if plan.dtype != torch.float16 else None  # 4 x may be too large
+    if not changed:
+        return
+    got = called("refused", plan.run, graph=changed)
+    if name == "factor 4":
+        compare(name, plan, got, plain, counts)
+        return
+    judge.compare(name, plan.graph, list(got[0]), list(got[0].values()), [plain[0][ref] for ref in got[0]], counts)
+    known = [(ref, g, w) for ref, g, w in zip(plan.leaves, got[1], plain[1]) if w is not None]
+    judge.compare(name + " gradient", plan.graph, *zip(*known), counts)
 
 
 def captured(plan, plain, counts):

@@ -40,7 +40,7 @@ def candidates(graph):
         except (RuntimeError, IndexError, ValueError):
             continue
         outputs = [values[i][n] for i, n in map(key, smaller.outputs)]
-        if all(o.requires_grad for o in outputs):
+        if smaller.ops() and all(o.requires_grad for o in outputs):
             yield smaller, values
 
 

@@ -1,24 +1,30 @@
 """A graph in PyTorch, in f64."""
 
-import os
-
 import torch
 
 import ops
-from graph import leaf, resolved
+from graph import key, leaf, resolved
 
-# An op whose gradient gets the wrong sign, so that a test can show that it is found.
-WRONG = os.environ.get("VOXGRAD_GRAPHS_WRONG", "")
+WRONG = None  # an op whose gradient gets the wrong sign: a test shows that it is found
+
+
+def viewed(x, view):
+    for name, *args in view:
+        x = reference(name)(x, *args)
+    return x
 
 
 def write(x, view, how, operand):
-    """A copy of x, off the tape, with `operand` written by an in-place op into a view of it."""
-    copy = x.detach().clone()
-    place = copy
-    for name, *args in view:
-        place = reference(name)(place, *args)
-    getattr(place, how)(operand.detach() if isinstance(operand, torch.Tensor) else operand)
+    """A copy of x with `operand` written by an in-place op, which PyTorch records, into a view of it."""
+    copy = x.clone()
+    getattr(viewed(copy, view), how)(operand)
     return copy
+
+
+def overwrite(x, view, how, operand):
+    """x itself, with a write into a view of its memory that the tape does not see."""
+    getattr(viewed(x.detach(), view), how)(operand)
+    return x
 
 
 def batch_norm(x, mean, var, *rest, **options):
@@ -33,7 +39,8 @@ def median(x, *rest):
 
 
 # What tests/opinfo/ops.py has no entry for, or another one than is meant here.
-OWN = {"write": write, "median": median, "detach": torch.Tensor.detach, "nn.functional.batch_norm": batch_norm}
+OWN = {"write": write, "overwrite": overwrite, "median": median, "detach": torch.Tensor.detach,
+       "nn.functional.batch_norm": batch_norm}
 _found = {}
 
 
@@ -66,6 +73,14 @@ def run(graph, grad=True):
     for i, node in graph.nodes.items():
         if node.op == "leaf":
             values[i] = [leaf(node).requires_grad_(grad and node.kwargs.get("grad", False))]
+        elif node.op == "overwrite":
+            # PyTorch makes new edges for a view whose memory was written; gradients here take the old ones.
+            before = {j: [t.clone() for t in results] for j, results in values.items() if graph.nodes[j].op != "leaf"}
+            call(node, values)
+            for j, results in before.items():
+                values[j] = [t + (after.detach() - t.detach()) if t.is_floating_point() else t
+                             for t, after in zip(results, values[j])]
+            values[i] = values[key(node.args[0])[0]][:1]
         else:
             values[i] = call(node, values)
     return values

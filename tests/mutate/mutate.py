@@ -66,9 +66,9 @@ class Mutant:
         return begin, begin + len(old), choice
 
 
-def read_mutants():
+def read_mutants(folder=FOLDER):
     mutants = []
-    for file in sorted(FOLDER.glob("*.txt")):
+    for file in sorted(folder.glob("*.txt")):
         for block in file.read_text().strip().split("\n\n"):
             where, line, new = [part.strip() for part in block.split("\n")]
             path, tests = [part.strip() for part in where.split("|")]
@@ -135,4 +135,5 @@ def main():
     sys.exit(survivors > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -138,6 +138,9 @@ TEST_P(CallsTest, Prod) {
   EXPECT_EQ(prod(zeros({2, 0}, device()), 1).to_vector<float>(), (Floats{1, 1}));
   EXPECT_EQ(prod(from_vector<uint8_t>({20, 20}, {2}, device())).item<int64_t>(), 400);
   EXPECT_EQ(prod(full({}, 3, device()), 0).item(), 3);
+  const Tensor one = full({1, 2}, 3, device());
+  prod(one, 0).zero_();
+  EXPECT_EQ(values(one), (Doubles{3, 3}));  // a product of one element shares no memory with it
   const Tensor leaf = make({1, -2, 0, 0.5, 2, 3, -1, 1.5, 0, 0, 2, 1}, {2, 3, 2}).set_requires_grad();
   for (const Shape& dims : {Shape{}, {0}, {1}, {2}, {0, 2}})
     expect_gradients([&](const auto& t) { return prod(t[0], dims); }, {leaf}, str(dims));
