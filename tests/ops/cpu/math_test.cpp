@@ -215,8 +215,8 @@ TEST_F(IsaTest, LevelsAreNested) { EXPECT_LE(has_isa(Isa::v4), has_isa(Isa::v3))
 TEST_F(IsaTest, TablesAreOfTheChosenSet) {
   constexpr ByIsa kernels{&simd::baseline::finite_kernels, &simd::v3::finite_kernels,
                           &simd::v4::finite_kernels};
-  const simd::FiniteKernels* expected[] = {&simd::baseline::finite_kernels, &simd::v3::finite_kernels,
-                                           &simd::v4::finite_kernels};
+  const void* expected[] = {&simd::baseline::finite_kernels, &simd::v3::finite_kernels,
+                            &simd::v4::finite_kernels};
   for (const Isa i : all) {
     if (!has_isa(i)) continue;
     set_isa(i);
