@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <iterator>
 
 #if VOXGRAD_HAS_MPI
 #include <mpi.h>
@@ -57,6 +58,7 @@ MPI_Op op_of(DType dtype, Reduce reduce) {
 MPI_Datatype type_of(DType dtype) {
   const MPI_Datatype types[] = {MPI_FLOAT,    MPI_DOUBLE,   MPI_INT64_T,  MPI_UINT8_T,  MPI_UINT8_T,
                                 MPI_UINT16_T, MPI_UINT16_T, MPI_UINT16_T, MPI_UINT16_T, MPI_INT32_T};
+  static_assert(std::size(types) == static_cast<size_t>(i32) + 1);  // a new dtype needs a type
   return types[static_cast<int>(dtype)];
 }
 

@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <iterator>
 
 #include <voxgrad/cuda/runtime/launch.h>
 #endif
@@ -101,6 +102,7 @@ ncclDataType_t type_of(DType dtype) {
   // i16 and u16 are only moved, so any type of 16 bits serves.
   constexpr ncclDataType_t types[] = {ncclFloat32,  ncclFloat64, ncclInt64,   ncclUint8,   ncclUint8,
                                       ncclBfloat16, ncclFloat16, ncclFloat16, ncclFloat16, ncclInt32};
+  static_assert(std::size(types) == static_cast<size_t>(i32) + 1);  // a new dtype needs a type
   return types[static_cast<int>(dtype)];
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <tuple>
 
@@ -217,6 +218,7 @@ Stored stored_as(DType dtype) {
   constexpr Stored nothing{};
   constexpr Stored types[] = {Stored::f32, Stored::f64, Stored::i64, Stored::u8,  Stored::u8,
                               nothing,     nothing,     Stored::i16, Stored::u16, Stored::i32};  // by DType
+  static_assert(std::size(types) == static_cast<size_t>(vox::i32) + 1);  // a new dtype needs a type
   return types[static_cast<int>(dtype)];
 }
 
