@@ -139,6 +139,7 @@ struct GridGradient {
 #pragma unroll
       for (int row = 0; row < 4; ++row) {
         const int d = row / 2, h = row % 2;
+        if (d == 1 && s.axes == 2) break;
         const T* const row_begin = from + d * s.step(0) + h * s.step(1);
         const A low = A(row_begin[0]), high = A(row_begin[s.step(2)]);
         const A value = times(weight[2][0], low) + times(weight[2][1], high);
