@@ -50,6 +50,11 @@ bool Node::needs_grad(int64_t i) const {
   return edge.node && (!running.plan || running.plan->wants(*edge.node));
 }
 
+const Shape& Node::input_shape(int64_t i) const {
+  const Edge& edge = edges_[static_cast<size_t>(i)];
+  return edge.node->outputs()[static_cast<size_t>(edge.output)].shape;
+}
+
 void Node::set_edges(std::vector<Edge> edges, std::span<const Tensor> inputs) {
   edges_ = std::move(edges);
   if (running.observer) running.observer->reads(*this, inputs);

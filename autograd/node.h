@@ -92,6 +92,8 @@ class Node : public std::enable_shared_from_this<Node> {
   const std::vector<Edge>& edges() const { return edges_; }
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   const std::vector<SavedTensor*>& saved() const { return saved_; }
+  /// The shape of input i, which requires grad.
+  const Shape& input_shape(int64_t i) const;
 
   /// Whether the gradient of input i is needed in the backward that runs on this thread.
   bool needs_grad(int64_t i) const;

@@ -28,6 +28,10 @@ void SavedTensor::save(const Tensor& t) {
   index_ = input - edges.begin();
 }
 
+void SavedTensor::save_for(int64_t i, const Tensor& t) {
+  if (owner_->edges()[static_cast<size_t>(i)].node) save(t);
+}
+
 Tensor SavedTensor::get() const {
   check<GradError>(
       !released_, "backward: ", *owner_,

@@ -22,6 +22,10 @@ class SavedTensor {
   /// Saves an input or output of the owner, a tensor outside the tape, or an undefined one.
   void save(const Tensor& t);
 
+  /// The same for a tensor that only the gradient of input i reads; a constant input has none, so nothing is
+  /// saved. A layer with a frozen weight keeps no input.
+  void save_for(int64_t i, const Tensor& t);
+
   /// The tensor, on the tape where it was. Throws GradError if it was freed by an earlier backward, or if its
   /// memory was written since it was saved.
   Tensor get() const;

@@ -58,12 +58,16 @@ Tensor linear_keeping(const Tensor& kept, const char* name, std::initializer_lis
   return y;
 }
 
-/// A node that keeps both operands.
+/// A node that keeps both operands, or, if it is a product, each for the gradient of the other.
 struct PairNode : Node {
   SavedTensor saved_a_{this}, saved_b_{this};
   void save(const Tensor& a, const Tensor& b) {
     saved_a_.save(a);
     saved_b_.save(b);
+  }
+  void save_factors(const Tensor& a, const Tensor& b) {
+    saved_a_.save_for(1, a);
+    saved_b_.save_for(0, b);
   }
 };
 

@@ -55,9 +55,8 @@ namespace {
 struct MulNode final : PairNode {
   const char* name() const override { return "mul"; }
   Gradients backward(Gradients g) override {
-    const Tensor a = saved_a_.get(), b = saved_b_.get();
-    return {if_needed(0, [&] { return sum_to(*g[0] * b, a.shape()); }),
-            if_needed(1, [&] { return sum_to(*g[0] * a, b.shape()); })};
+    return {if_needed(0, [&] { return sum_to(*g[0] * saved_b_.get(), input_shape(0)); }),
+            if_needed(1, [&] { return sum_to(*g[0] * saved_a_.get(), input_shape(1)); })};
   }
 };
 }  // namespace
@@ -65,7 +64,7 @@ struct MulNode final : PairNode {
 Tensor mul(const Tensor& a, const Tensor& b) {
   if (detail::autocast_mixes(a, b)) return mul(a.to(f32), b.to(f32));
   Tensor y = detail::binary("mul", Binary::mul, a, b);
-  if (auto node = record<MulNode>({a, b}, y)) node->save(a, b);
+  if (auto node = record<MulNode>({a, b}, y)) node->save_factors(a, b);
   return y;
 }
 
@@ -92,8 +91,9 @@ Tensor divisor_gradient(const Tensor& g, const A& a, const Tensor& b) {
 struct DivNode final : PairNode {
   const char* name() const override { return "div"; }
   Gradients backward(Gradients g) override {
-    const Tensor a = saved_a_.get(), b = saved_b_.get();
-    return {if_needed(0, [&] { return sum_to(*g[0] / b, a.shape()); }), if_needed(1, [&] {
+    const Tensor b = saved_b_.get();
+    return {if_needed(0, [&] { return sum_to(*g[0] / b, input_shape(0)); }), if_needed(1, [&] {
+              const Tensor a = saved_a_.get();
               const Tensor fused = detail::binary_gradient("div", Binary::div, 1, *g[0], a, b);
               return sum_to(fused.defined() ? fused : divisor_gradient(*g[0], a, b), b.shape());
             })};
@@ -112,7 +112,10 @@ Tensor div(const Tensor& a, const Tensor& b) {
   if (detail::autocast_mixes(a, b)) return div(a.to(f32), b.to(f32));
   detail::check_floating("div", "a", a);
   Tensor y = detail::binary("div", Binary::div, a, b);
-  if (auto node = record<DivNode>({a, b}, y)) node->save(a, b);
+  if (auto node = record<DivNode>({a, b}, y)) {
+    node->saved_a_.save_for(1, a);
+    node->saved_b_.save(b);
+  }
   return y;
 }
 

@@ -95,8 +95,8 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const Tensor& bias
   const Tensor x = dense(input), w = dense(weight), b = dense(bias);
   kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
   if (auto node = autograd::record<ConvolutionNode<transposed>>({x, w, b}, y)) {
-    node->saved_input_.save(x);
-    node->saved_weight_.save(w);
+    node->saved_input_.save_for(1, x);
+    node->saved_weight_.save_for(0, w);
     node->geometry_ = geometry;
   }
   return y;
@@ -162,8 +162,8 @@ void weight_grad(const Tensor& big_operand, const Tensor& small_operand, Tensor&
   const std::array<Tensor, 2> inputs{big, small}, outputs{dweight, dbias};
   const std::span<const Tensor> defined(outputs.data(), dbias.defined() ? 2 : 1);
   if (auto node = autograd::record<Conv3dWeightGradNode>(inputs, defined)) {
-    node->saved_big_.save(big);
-    node->saved_small_.save(small);
+    node->saved_big_.save_for(1, big);
+    node->saved_small_.save_for(0, small);
     node->geometry_ = geometry;
     node->bias_of_ = bias_of;
   }

@@ -46,14 +46,14 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   shape.push_back(b.size(-1));
   Tensor y = detail::empty_for("matmul", shape, a.options());
   if (y.numel() > 0) matmul_kernel.on(y.device())(expand_batch(a, batch), expand_batch(b, batch), y);
-  if (auto node = autograd::record<MatmulNode>({a, b}, y)) node->save(a, b);
+  if (auto node = autograd::record<MatmulNode>({a, b}, y)) node->save_factors(a, b);
   return y;
 }
 
 autograd::Gradients MatmulNode::backward(autograd::Gradients g) {
-  const Tensor a = saved_a_.get(), b = saved_b_.get();
-  return {if_needed(0, [&] { return sum_to(matmul_matrices(*g[0], b.transpose(-2, -1)), a.shape()); }),
-          if_needed(1, [&] { return sum_to(matmul_matrices(a.transpose(-2, -1), *g[0]), b.shape()); })};
+  const auto transposed = [](const autograd::SavedTensor& matrices) { return matrices.get().transpose(-2, -1); };
+  return {if_needed(0, [&] { return sum_to(matmul_matrices(*g[0], transposed(saved_b_)), input_shape(0)); }),
+          if_needed(1, [&] { return sum_to(matmul_matrices(transposed(saved_a_), *g[0]), input_shape(1)); })};
 }
 
 }  // namespace

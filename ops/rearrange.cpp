@@ -89,7 +89,7 @@ Tensor repeat(const Tensor& x, const Shape& repeats) {
       shape[d] = checked_mul("repeat", shape[d], repeats[d]);
       y = y.reshape({view.outer, 1, rest}).expand({view.outer, repeats[d], rest}).reshape(shape);
     }
-    return y.impl()->storage == x.impl()->storage ? y.clone() : y;
+    return y.impl()->storage == x.impl()->storage || !y.is_contiguous() ? y.clone() : y;
   });
 }
 

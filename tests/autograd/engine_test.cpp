@@ -145,6 +145,31 @@ TEST(Engine, WritingASavedTensorIsNoticed) {
   EXPECT_THROW(exp_saves_its_output.backward(), GradError);
 }
 
+TEST(Engine, AFactorOfAConstantIsNotSaved) {  // so a layer with a frozen weight keeps no input
+  const auto expect_not_saved = [](const Shape& shape, Tensor constant, auto product) {
+    Tensor x = ones(shape).set_requires_grad(true);
+    const Tensor copy = x.clone(), y = product(copy, constant), swapped = product(constant, copy);
+    copy.detach().fill_(7);
+    y.sum().backward();
+    const Tensor first = x.grad();
+    x.zero_grad();
+    swapped.sum().backward();
+    EXPECT_TRUE(first.sum().item() != 0 && x.grad().sum().item() == first.sum().item());
+    const Tensor needed = product(x.clone(), constant);
+    constant.fill_(5);
+    EXPECT_THROW(needed.sum().backward(), GradError);
+  };
+  expect_not_saved({3}, full({3}, 2), [](const Tensor& a, const Tensor& b) { return a * b; });
+  expect_not_saved({2, 2}, full({2, 2}, 2), [](const Tensor& a, const Tensor& b) { return matmul(a, b); });
+  expect_not_saved({1, 1, 2, 2, 2}, full({1, 1, 2, 2, 2}, 2),
+                   [](const Tensor& a, const Tensor& b) { return conv3d(a, b, {}); });
+  Tensor x = leaf({6}), numerator = x.clone();
+  const Tensor quotient = numerator / from_vector<float>({2}, {1});
+  numerator.detach().fill_(7);
+  quotient.backward();
+  EXPECT_EQ(grad_of(x), (Floats{0.5}));
+}
+
 TEST(Engine, ALeafWithOtherMemoryIsNoticed) {
   Tensor w = leaf({3}), x = leaf({2});
   Tensor y = (x * w).sum();
