@@ -245,12 +245,13 @@ TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
 }
 
 // At `highest`, on normal data and on data of very different sizes: at most twice the error of f32
-// arithmetic, relative to the sum of absolute products in f64 (`scale`). On data of one sign the tensor
-// core's truncation shows, because it always goes one way: some units of f32's last place (6e-8), where
-// `direct`, which adds in a tree, has half of one.
+// arithmetic, relative to the sum of absolute products in f64 (`scale`). That holds for the root of the mean
+// square; the largest error depends on the draw, so it may also be half of f32's unit roundoff. On data of
+// one sign the tensor core's truncation shows, because it always goes one way: some units of f32's last place
+// (6e-8), where `direct`, which adds in a tree, has half of one.
 void expect_as_accurate_as_direct(std::string_view kernel, const Conv3dGeometry& g) {
   if (!testing::takes({kernel, f32, highest}, pass, g)) return;
-  manual_seed(1);  // a largest error is compared with another: no limit holds for every draw
+  manual_seed(1);
   const Tensor sizes = randint(-1, 2, g.big_shape(), on_gpu);  // -1, 0, 1
   // 2^-rate at depth 1, and so on.
   const auto decay = [](const Shape& shape, double rate) {
@@ -268,7 +269,7 @@ void expect_as_accurate_as_direct(std::string_view kernel, const Conv3dGeometry&
     }
     const auto [mine, of_direct] = errors_at_highest(kernel, pass, big, small, g);
     const bool one_sign = kind == std::string_view("positive");
-    EXPECT_LE(mine.largest, one_sign ? 3e-7 : 2 * of_direct.largest) << kind;
+    EXPECT_LE(mine.largest, one_sign ? 3e-7 : std::max(2 * of_direct.largest, 0x1p-25)) << kind;
     EXPECT_LE(mine.rms, one_sign ? 3e-7 : 2 * of_direct.rms) << kind;
   }
 }
