@@ -6,6 +6,7 @@ operand lies at a kink (relu at 0, equal maxima, huber at delta), and no node is
 f64 could reach the tolerance.
 """
 
+import math
 import random
 
 import torch
@@ -162,8 +163,8 @@ class Unet:
         weight = b.leaf([channels], "positive") if affine else None
         bias = b.leaf([channels]) if affine else None
         if self.norm == "group":
-            groups = self.r.choice([g for g in (1, 2, 3, 4) if channels % g == 0])
-            return b.maybe(x, "nn.functional.group_norm", groups, weight, bias)
+            groups = [g for g in (1, 2, 3, 4) if channels % g == 0 and g * b[x].shape[0] < b[x].numel()]
+            return x if not groups else b.maybe(x, "nn.functional.group_norm", self.r.choice(groups), weight, bias)
         if self.norm == "instance":
             return b.maybe(x, "nn.functional.instance_norm", None, None, weight, bias)
         mean, var = (b.leaf([channels], grad=False), b.leaf([channels], "positive", grad=False)) if (
@@ -273,6 +274,8 @@ def written(seed):
     steps, shape, how = ops_of.drawn_write(r, values[target][0].detach())
     if 0 in values[target][0].stride():
         raise Unsuitable("elements that share memory")
+    if how == "fill_" and math.prod(shape) > 1:
+        how = "copy_"  # equal elements have no order
     operand, made = max(values) + 1, max(values) + 2
     for i, node in base.nodes.items():
         graph.nodes[i] = node.replaced(lambda ref: f"%{made}" if i > last and ref == f"%{target}" else ref)

@@ -103,7 +103,8 @@ def norm(b, x):
         return b.add("nn.functional.layer_norm", x, tail, b.leaf(tail, "positive"), b.leaf(tail))
     weight, bias = (b.leaf([shape[1]], "positive"), b.leaf([shape[1]])) if r.random() < 0.6 else (None, None)
     if how == "group":
-        return b.add("nn.functional.group_norm", x, r.choice([g for g in range(1, 6) if shape[1] % g == 0]), weight, bias)
+        groups = [g for g in range(1, 6) if shape[1] % g == 0 and g * shape[0] < b[x].numel()]
+        return b.add("nn.functional.group_norm", x, r.choice(groups), weight, bias)
     if how == "instance":
         return b.add("nn.functional.instance_norm", x, None, None, weight, bias)
     train = r.random() < 0.5

@@ -36,6 +36,8 @@ def moves(node, shape):
         yield {0: 0}, 0, "rfs"
         yield {0: 1}, 1, "rfs"
         for k in cells:
+            if kwargs.get("align_corners"):
+                continue  # one cell of a result is the first of x
             if len(args) < 3 or (shape(0)[k] + 2 * (args[3] if len(args) > 3 else 0) - args[1]) % args[2] == 0:
                 yield {0: k}, k, "f"
     elif name in ("batch_norm", "instance_norm", "group_norm"):
@@ -86,7 +88,7 @@ def scaled(node):
     return [(0,)] if linear else []
 
 
-def applied(relation, graph, values):
+def applied(relation, graph, values, factor=4.0):
     """The graph with all nodes changed that allow it, under their old numbers; None if none does."""
     how, wanted = RELATIONS[relation]
     r, changed = random.Random(f"{relation} {graph.seed}"), Graph(graph.seed, graph.kind)
@@ -122,7 +124,7 @@ def applied(relation, graph, values):
         del changed.nodes[i]
         axes, to = r.choice(options)
         if how == "x":
-            node = Node("mul", [add(with_operands(lambda a, _: add(Node("mul", [a, 4.0], {})), axes)), 0.25], {})
+            node = Node("mul", [add(with_operands(lambda a, _: add(Node("mul", [a, factor], {})), axes)), 1 / factor], {})
         elif how == "s":
             at = r.randint(1, shape(min(axes))[axes[min(axes)]] - 1)
             size = shape(min(axes))[axes[min(axes)]]

@@ -57,11 +57,18 @@ def reference(name):
     return _found[name]
 
 
+def memory(t):
+    return (t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()).data_ptr()
+
+
 def call(node, values):
     """The results of one node."""
     args, kwargs = resolved(node, values)
     results = reference(node.op)(*args, **kwargs)
     results = list(results) if isinstance(results, (tuple, list)) else [results]
+    operands = {memory(values[i][n]) for i, n in node.refs()}
+    # Whether a reshape of it is a view depends on its layout, and voxgrad's new tensors are dense.
+    results = [r if memory(r) in operands else r.contiguous() for r in results]
     if node.op == WRONG:
         results = [2 * r.detach() - r if r.is_floating_point() else r for r in results]
     return results
