@@ -51,7 +51,9 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
 }
 
 autograd::Gradients MatmulNode::backward(autograd::Gradients g) {
-  const auto transposed = [](const autograd::SavedTensor& matrices) { return matrices.get().transpose(-2, -1); };
+  const auto transposed = [](const autograd::SavedTensor& matrices) {
+    return matrices.get().transpose(-2, -1);
+  };
   return {if_needed(0, [&] { return sum_to(matmul_matrices(*g[0], transposed(saved_b_)), input_shape(0)); }),
           if_needed(1, [&] { return sum_to(matmul_matrices(transposed(saved_a_), *g[0]), input_shape(1)); })};
 }

@@ -144,7 +144,8 @@ TEST_P(Indexing, RepeatTileMeshgrid) {
   EXPECT_EQ(repeat(x, {3, 0, 1}).shape(), (Shape{3, 0, 1}));
   EXPECT_EQ(values(tile(x, {3})), (Doubles{0, 0, 0, 1, 1, 1}));
   EXPECT_NE(repeat(x, {1, 1}).impl()->storage, x.impl()->storage);
-  EXPECT_TRUE(repeat(ones({1, 2, 3}).transpose(1, 2), {2, 1, 1}).is_contiguous());  // its reshape is a copy already
+  EXPECT_TRUE(
+      repeat(ones({1, 2, 3}).transpose(1, 2), {2, 1, 1}).is_contiguous());  // its reshape is a copy already
   const std::vector<Tensor> grid = meshgrid({counting({2}), counting({3})});
   EXPECT_EQ(values(grid[0]), (Doubles{0, 0, 0, 1, 1, 1}));
   EXPECT_EQ(values(grid[1]), (Doubles{0, 1, 2, 0, 1, 2}));
