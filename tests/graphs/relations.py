@@ -12,12 +12,12 @@ POINTWISE = ("neg abs exp sin cos tanh sigmoid erf expm1 relu leaky_relu gelu si
 REDUCTIONS = ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "vector_norm", "prod")
 # What is done to the nodes (a letter of moves(), "x" is a factor), and along which axis of the first operand; None is any.
 RELATIONS = {"samples rolled": ("r", 0), "samples split": ("s", 0), "channels rolled": ("r", 1), "axes rolled": ("r", None),
-             "axes flipped": ("f", None), "factor 4": ("x", None)}
+             "axes flipped": ("f", None), "windows shifted": ("w", None), "factor 4": ("x", None)}
 
 
 def moves(node, shape):
-    """What may be moved together: ({argument: axis}, the result's axis or None, "rfs" of what is allowed: roll, flip,
-    split). shape(n) is that of argument n."""
+    """What may be moved together: ({argument: axis}, the result's axis or None, "rfsw" of what is allowed: roll, flip,
+    split, window after window). shape(n) is that of argument n."""
     name, args, kwargs = node.op.rpartition(".")[2], node.args, node.kwargs
     d = len(shape(0)) if args and is_ref(args[0]) else 0
     cells = range(2, d)
@@ -28,8 +28,10 @@ def moves(node, shape):
             yield {0: 1, 1: inside}, None, "rf"
             yield {1: out, 2: 0}, 1, "rfs"
         for k in cells:
-            reach = (shape(1)[k] - 1) * kwargs.get("dilation", 1) + 1
-            unread = (shape(0)[k] + 2 * kwargs.get("padding", 0) - reach) % kwargs.get("stride", 1)
+            reach, stride = window(node, shape, k)
+            unread = (shape(0)[k] + 2 * kwargs.get("padding", 0) - reach) % stride
+            if "transpose" not in name and not kwargs.get("padding", 0) and shape(0)[k] >= reach + stride:
+                yield {0: k}, k, "w"
             if (kwargs.get("output_padding", 0) if "transpose" in name else unread) == 0:
                 yield {0: k, 1: k}, k, "f"
     elif "interpolate" in node.op or "pool" in name:
@@ -38,6 +40,8 @@ def moves(node, shape):
         for k in cells:
             if kwargs.get("align_corners"):
                 continue  # one cell of a result is the first of x
+            if len(args) == 3 and shape(0)[k] >= args[1] + args[2]:
+                yield {0: k}, k, "w"
             if len(args) < 3 or (shape(0)[k] + 2 * (args[3] if len(args) > 3 else 0) - args[1]) % args[2] == 0:
                 yield {0: k}, k, "f"
     elif name in ("batch_norm", "instance_norm", "group_norm"):
@@ -72,6 +76,13 @@ def moves(node, shape):
     elif name.endswith("_loss") and shape(0) == shape(1) or name == "cross_entropy":
         for k in range(d if name != "cross_entropy" else 1):
             yield {0: k, 1: k}, k if kwargs.get("reduction") == "none" else None, "rf"
+
+
+def window(node, shape, k):
+    """How many cells along axis k an output reads, and how far from it the next one begins."""
+    if ".conv" in node.op:
+        return (shape(1)[k] - 1) * node.kwargs.get("dilation", 1) + 1, node.kwargs.get("stride", 1)
+    return node.args[1], node.args[2]
 
 
 def scaled(node):
@@ -125,11 +136,14 @@ def applied(relation, graph, values, factor=4.0):
         axes, to = r.choice(options)
         if how == "x":
             node = Node("mul", [add(with_operands(lambda a, _: add(Node("mul", [a, factor], {})), axes)), 1 / factor], {})
-        elif how == "s":
-            at = r.randint(1, shape(min(axes))[axes[min(axes)]] - 1)
+        elif how in "sw":
             size = shape(min(axes))[axes[min(axes)]]
+            if how == "s":
+                begin = end = r.randint(1, size - 1)
+            else:  # the first window, and the others
+                end, begin = window(node, shape, axes[0])
             parts = [add(with_operands(lambda a, axis: add(Node("narrow", [a, axis, *part], {})), axes))
-                     for part in ((0, at), (at, size - at))]
+                     for part in ((0, end), (begin, size - begin))]
             node = Node("cat", [parts, to], {})
         else:
             node = with_operands(lambda a, axis: add(moved(a, axis)), axes)
