@@ -1,11 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include <voxgrad/cuda/map.cuh>
 
-// for_each_packet(): a map over lists of dense tensors, in one launch for up to 72 of them. The addresses
+// for_each_packet(): a map over up to 72 tensors of each of several lists, in one launch. The addresses
 // travel as kernel parameters, of which every GPU takes 4 KB.
 
 namespace vox::cuda {
@@ -52,28 +51,21 @@ __global__ void __launch_bounds__(ListBatch::block) for_each_packet_kernel(ListB
   for (int64_t i = packets_end + thread; i < end; i += ListBatch::block) f.template run<1>(entry, k, i);
 }
 
-/// Cuts the lists into batches, calls before(batch), and then f for all packets of `size` elements of the
-/// batch.
-template <int size, class Before, class F>
-void for_each_packet(const Launch& launch, std::span<const ListEntry> entries, Before before, const F& f) {
+/// Calls f for all packets of `size` elements of a batch, of which `count` and `entries` are set.
+template <int size, class F>
+void for_each_packet(const Launch& launch, ListBatch& batch, const F& f) {
   constexpr int64_t chunk = int64_t{ListBatch::block} * size * 4;
-  while (!entries.empty()) {
-    ListBatch batch;
-    batch.count = static_cast<int>(std::min<size_t>(entries.size(), ListBatch::most));
-    for (int k = 0; k < batch.count; ++k) {
-      const ListEntry& entry = batch.entries[k] = entries[static_cast<size_t>(k)];
-      batch.first_block[k + 1] =
-          batch.first_block[k] + static_cast<int>(entry.numel / chunk + (entry.numel % chunk != 0));
-      batch.whole_packets[k] = std::all_of(std::begin(entry.at), std::end(entry.at), [](const void* p) {
-        return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-      });
-    }
-    before(batch);
-    if (const int blocks = batch.first_block[batch.count])
-      for_each_packet_kernel<size><<<blocks, ListBatch::block, 0, launch.stream()>>>(batch, f);
-    launch.check();
-    entries = entries.subspan(static_cast<size_t>(batch.count));
+  for (int k = 0; k < batch.count; ++k) {
+    const ListEntry& entry = batch.entries[k];
+    batch.first_block[k + 1] =
+        batch.first_block[k] + static_cast<int>(entry.numel / chunk + (entry.numel % chunk != 0));
+    batch.whole_packets[k] = std::all_of(std::begin(entry.at), std::end(entry.at), [](const void* p) {
+      return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+    });
   }
+  if (const int blocks = batch.first_block[batch.count])
+    for_each_packet_kernel<size><<<blocks, ListBatch::block, 0, launch.stream()>>>(batch, f);
+  launch.check();
 }
 
 }  // namespace vox::cuda

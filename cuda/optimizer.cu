@@ -1,5 +1,3 @@
-#include <vector>
-
 #include <voxgrad/ops/adam_step.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/rmsprop_step.h>
@@ -48,31 +46,37 @@ struct Update {
   }
 };
 
+// Allocates nothing: after the first launch a step must not fail for a lack of memory.
+static_assert(ListBatch::most == detail::most_in_launch);
 template <class Step>
 void step_all(const Step& step, std::span<const detail::OptimizerItem> items) {
-  const Launch launch("Optimizer", items[0].parameter);
-  const Workspace memory(launch, ListBatch::most * static_cast<int64_t>(sizeof(detail::UpdateNumbers)));
-  auto* const numbers = memory.as<detail::UpdateNumbers>();
+  const Launch launch("Optimizer", items[0].parameter, {&items[0].numbers});
+  auto* const numbers = static_cast<detail::UpdateNumbers*>(items[0].numbers.impl()->data());
+  ListBatch batch;
   for (const DType dtype : {f32, f64, bf16, f16}) {
-    std::vector<ListEntry> entries;
-    for (const detail::OptimizerItem& item : items) {
-      if (item.parameter.dtype() != dtype) continue;
-      ListEntry entry{.numel = item.parameter.numel()};
-      const Tensor* const tensors[ListEntry::most_tensors] = {
-          &item.parameter, &item.gradient, &item.buffers[0], &item.buffers[1], &item.updates};
-      for (int k = 0; k < ListEntry::most_tensors; ++k) {
-        if (!tensors[k]->defined()) continue;
-        launch.uses(*tensors[k]);
-        entry.at[k] = tensors[k]->impl()->data();
-      }
-      entries.push_back(entry);
-    }
     visit_floating_storage("Optimizer", dtype, [&]<class T>(T) {
       using Formula = typename Step::template Formula<opmath_t<T>>;
-      const auto begin = [&](const ListBatch& batch) {
+      const Update<T, Formula> update{Formula(step), numbers};
+      const auto run = [&] {
+        if (batch.count == 0) return;
         begin_step<<<1, ListBatch::most, 0, launch.stream()>>>(batch, step, numbers);
+        launch.check();  // without these numbers nothing may change
+        for_each_packet<16 / sizeof(T)>(launch, batch, update);
+        batch.count = 0;
       };
-      for_each_packet<16 / sizeof(T)>(launch, entries, begin, Update<T, Formula>{Formula(step), numbers});
+      for (const detail::OptimizerItem& item : items) {
+        if (item.parameter.dtype() != dtype) continue;
+        ListEntry& entry = batch.entries[batch.count++] = {.numel = item.parameter.numel()};
+        const Tensor* const tensors[ListEntry::most_tensors] = {
+            &item.parameter, &item.gradient, &item.buffers[0], &item.buffers[1], &item.updates};
+        for (int k = 0; k < ListEntry::most_tensors; ++k) {
+          if (!tensors[k]->defined()) continue;
+          launch.uses(*tensors[k]);
+          entry.at[k] = tensors[k]->impl()->data();
+        }
+        if (batch.count == ListBatch::most) run();
+      }
+      run();
     });
   }
 }

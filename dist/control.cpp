@@ -7,18 +7,27 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <system_error>
 
 namespace vox::dist {
 
 Control::Control(const Place& place, Socket listener, double seconds) {
   const int port = place.rank == 0 ? listener.port() : place.port;
-  if (place.rank == 0) {
-    auto server = std::make_shared<Server>(std::move(listener), place.size, seconds);
-    server_ = std::thread([server] { server->run(); });
+  try {
+    if (place.rank == 0) {
+      auto server = std::make_shared<Server>(std::move(listener), place.size, seconds);
+      server_ = std::thread([server] { server->run(); });
+    }
+    socket_ = Socket::connect(place.rank == 0 ? "127.0.0.1" : place.host, port, seconds);
+    socket_.send(introduction(static_cast<size_t>(place.rank), static_cast<size_t>(place.size)));
+    reader_ = std::thread([this, seconds] { read(seconds); });
+  } catch (const std::exception& error) {
+    if (server_.joinable()) server_.detach();  // it tells the other ranks that this one has ended
+    if (dynamic_cast<const std::system_error*>(&error))
+      throw DistError(str("init: the system does not start threads: ", error.what()));
+    throw;
   }
-  socket_ = Socket::connect(place.rank == 0 ? "127.0.0.1" : place.host, port, seconds);
-  socket_.send(introduction(static_cast<size_t>(place.rank), static_cast<size_t>(place.size)));
-  reader_ = std::thread([this, seconds] { read(seconds); });
 }
 
 Control::~Control() {
@@ -62,15 +71,19 @@ std::vector<std::string> Control::agree(const std::string& call, const std::stri
 /// because it waits for a GPU or is stuck, this thread ends the process.
 void Control::read(double seconds) {
   const auto failure = [&]() -> std::string {
-    for (;;) {
-      const bool open = socket_.receive();
-      while (auto text = socket_.take_text()) {
-        if (text->front() == failed) return text->substr(1);
-        const std::lock_guard lock(mutex_);
-        answers_.push_back(text->substr(1));
-        changed_.notify_all();
+    try {
+      for (;;) {
+        const bool open = socket_.receive();
+        while (auto text = socket_.take_text()) {
+          if (text->front() == failed) return text->substr(1);
+          const std::lock_guard lock(mutex_);
+          answers_.push_back(text->substr(1));
+          changed_.notify_all();
+        }
+        if (!open) return "rank 0 ended";
       }
-      if (!open) return "rank 0 ended";
+    } catch (const std::bad_alloc& error) {
+      return error.what();  // short: needs no memory
     }
   };
   const std::string why = failure();

@@ -124,10 +124,7 @@ void DataParallel::backward(const Tensor& loss, const BackwardOptions& options) 
     DataParallel& self;
     ~Idle() {
       self.mode_ = Mode::idle;
-      for (Bucket& bucket : self.buckets_) {
-        if (bucket.done && !bucket.done()) world("DataParallel").abandoned.push_back(bucket.done);
-        bucket.done = {};
-      }
+      for (Bucket& bucket : self.buckets_) bucket.done = {};
     }
   } idle{*this};
   mode_ = options.accumulate ? Mode::accumulate : Mode::reduce;

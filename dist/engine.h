@@ -37,7 +37,6 @@ struct World {
   double timeout = 0;                // seconds
   std::unique_ptr<Control> control;  // null if this is the only rank
   bool has_mpi = false;
-  std::vector<Poll> abandoned;  // MPI may still write to the tensors of a call that failed
 };
 /// The world of this process. Throws DistError, naming `function`, if there are other ranks but init() was
 /// not called.

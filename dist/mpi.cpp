@@ -62,6 +62,13 @@ MPI_Datatype type_of(DType dtype) {
   return types[static_cast<int>(dtype)];
 }
 
+/// A call that has begun. If it fails before it is done it is never deleted: MPI may still write to its
+/// tensors.
+struct Pending {
+  Collective collective;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
 }  // namespace
 
 Place init(double seconds) {
@@ -108,26 +115,29 @@ Poll start(const Collective& c) {
   const MPI_Datatype type = type_of(c.input.dtype());
   void* const in = c.input.impl()->data();
   void* const out = c.output.impl()->data();
-  auto request = std::make_shared<MPI_Request>(MPI_REQUEST_NULL);
+  const std::shared_ptr<Pending> pending(new Pending{c}, [](Pending* p) {
+    if (p->request == MPI_REQUEST_NULL) delete p;
+  });
+  MPI_Request* const request = &pending->request;
   switch (c.kind) {
     case Collective::Kind::all_reduce:
       MPI_Iallreduce(in == out ? MPI_IN_PLACE : in, out, count, type, op_of(c.input.dtype(), c.reduce),
-                     communicator, request.get());
+                     communicator, request);
       break;
     case Collective::Kind::broadcast:
-      MPI_Ibcast(out, count, type, c.root, communicator, request.get());
+      MPI_Ibcast(out, count, type, c.root, communicator, request);
       break;
     case Collective::Kind::all_gather:
-      MPI_Iallgather(in, count, type, out, count, type, communicator, request.get());
+      MPI_Iallgather(in, count, type, out, count, type, communicator, request);
       break;
     case Collective::Kind::reduce_scatter:
       MPI_Ireduce_scatter_block(in, out, count, type, op_of(c.input.dtype(), c.reduce), communicator,
-                                request.get());
+                                request);
       break;
   }
-  return [request, c] {  // c keeps the tensors
+  return [pending] {
     int done = 0;
-    MPI_Test(request.get(), &done, MPI_STATUS_IGNORE);
+    MPI_Test(&pending->request, &done, MPI_STATUS_IGNORE);
     return done != 0;
   };
 }

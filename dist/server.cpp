@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 
 namespace vox::dist {
 
@@ -25,7 +26,7 @@ Message Message::parse(std::string text) {
 
 std::string introduction(size_t rank, size_t size) { return str("voxgrad ", rank, " of ", size); }
 
-void Server::run() {
+void Server::run() noexcept try {
   if (accept_all()) {
     while (step()) {
     }
@@ -40,6 +41,8 @@ void Server::run() {
     }
     if (std::none_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.socket.is_open(); })) return;
   }
+} catch (const std::exception& error) {  // no memory; the connections close, by which all ranks notice it
+  std::fprintf(stderr, "voxgrad: rank 0, which coordinates the ranks, ends: %s\n", error.what());
 }
 
 /// Accepts a connection from every rank. False, after an answer to the others, if one is missing.

@@ -42,7 +42,7 @@ class Server {
  public:
   Server(Socket listener, int size, double seconds)
       : listener_(std::move(listener)), peers_(static_cast<size_t>(size)), seconds_(seconds) {}
-  void run();
+  void run() noexcept;
 
  private:
   struct Peer {

@@ -7,13 +7,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 #include <thread>
 
 namespace vox::dist {
 
 namespace {
 
-World* the_world = nullptr;  // never deleted: MPI may still write to the tensors of abandoned calls
+World* the_world = nullptr;  // never deleted: threads of a rank that failed may still use it
 
 double number_of(const char* variable) {
   const char* const text = std::getenv(variable);
@@ -50,12 +51,14 @@ Place from_environment() {
 /// names it.
 void finish() {
   World& w = *the_world;
-  const bool known = w.control->has_thrown();
+  const bool known = w.control && w.control->has_thrown();
   try {
-    w.control->check_failure();
-    nccl::finish();
-    w.control->agree(Control::end, "", w.timeout);
-    w.control.reset();
+    if (w.control) {
+      w.control->check_failure();
+      nccl::finish();
+      w.control->agree(Control::end, "", w.timeout);
+      w.control.reset();
+    }
     if (w.has_mpi) mpi::finalize(w.timeout);
   } catch (const std::exception& error) {
     if (!known) std::fprintf(stderr, "voxgrad: rank %d ends: %s\n", w.place.rank, error.what());
@@ -87,11 +90,7 @@ void init(const InitOptions& options) {
   }
   the_world = w.release();
   agree("init", "init");
-  if (the_world->control) {
-    std::atexit(finish);
-  } else if (the_world->has_mpi) {
-    std::atexit([] { mpi::finalize(the_world->timeout); });
-  }
+  if (the_world->control || the_world->has_mpi) std::atexit(finish);
 }
 
 World& world(const char* function) {
@@ -136,34 +135,32 @@ Poll start(const char* function, const Collective& c, const std::string& purpose
 void wait(const Poll& done, const std::string& call) {
   World& w = *the_world;
   const auto began = Clock::now();
-  try {
-    while (!done()) {
-      w.control->check_failure();
-      // Sleeping would prolong a short wait; a long one must leave the core to other threads.
-      if (Clock::now() - began < std::chrono::milliseconds(1))
-        std::this_thread::yield();
-      else
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      if (Clock::now() < began + std::chrono::duration<double>(w.timeout)) continue;
-      // Ranks that wait for this collective arrive at this call. The others hold them up, and the server
-      // names them.
-      w.control->agree(str(call, ", which did not end within ", w.timeout, " s"), "", 1);
-      throw DistError(str(call, ": did not end within ", w.timeout, " s on any rank"));
-    }
-  } catch (...) {
-    w.abandoned.push_back(done);
-    throw;
+  while (!done()) {
+    w.control->check_failure();
+    // Sleeping would prolong a short wait; a long one must leave the core to other threads.
+    if (Clock::now() - began < std::chrono::milliseconds(1))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (Clock::now() < began + std::chrono::duration<double>(w.timeout)) continue;
+    // Ranks that wait for this collective arrive at this call. The others hold them up, and the server
+    // names them.
+    w.control->agree(str(call, ", which did not end within ", w.timeout, " s"), "", 1);
+    throw DistError(str(call, ": did not end within ", w.timeout, " s on any rank"));
   }
 }
 
-Alarm::Alarm(std::string message, double seconds)
+Alarm::Alarm(std::string message, double seconds) try
     : thread_([this, message = std::move(message), seconds] {
         std::unique_lock lock(mutex_);
         if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_; })) return;
         std::fprintf(stderr, "voxgrad: %s within %g s\n", message.c_str(), seconds);
         std::fflush(nullptr);
         ::_exit(EXIT_FAILURE);
-      }) {}
+      }) {
+} catch (const std::system_error& error) {
+  throw DistError(str("init: the system does not start threads: ", error.what()));
+}
 
 Alarm::~Alarm() {
   {

@@ -38,6 +38,7 @@ void ImageInput::refuse(const std::string& reason) const {
 std::string ImageInput::line() {
   std::string text;
   for (int c = in_.get(); c != '\n'; c = in_.get()) {
+    require(!in_.bad(), "cannot read the file");
     require(c != std::char_traits<char>::eof(), "the text header has no end");
     require(++header_bytes_ < 1 << 20, "the text header is longer than 1 MB");
     text += static_cast<char>(c);
@@ -54,15 +55,21 @@ void ImageInput::decompress() {
 
 int64_t ImageInput::most_bytes() const { return compressed_ ? 1032 * file_bytes_ : file_bytes_; }
 
+/// Fewer at the end of the file.
+int64_t ImageInput::read_some(void* to, int64_t bytes) {
+  in_.read(static_cast<char*>(to), bytes);
+  require(!in_.bad(), "cannot read the file");
+  return in_.gcount();
+}
+
 int64_t ImageInput::inflate_some(unsigned char* to, int64_t bytes) {
   stream_.next_out = to;
   stream_.avail_out = static_cast<uInt>(std::min<int64_t>(bytes, 1 << 30));
   const uInt wanted = stream_.avail_out;
   while (stream_.avail_out > 0) {
     if (stream_.avail_in == 0) {
-      in_.read(reinterpret_cast<char*>(packed_.data()), chunk_bytes);
       stream_.next_in = packed_.data();
-      stream_.avail_in = static_cast<uInt>(in_.gcount());
+      stream_.avail_in = static_cast<uInt>(read_some(packed_.data(), chunk_bytes));
     }
     if (ended_) {  // another gzip member may follow
       if (stream_.avail_in < 2 || stream_.next_in[0] != 0x1f || stream_.next_in[1] != 0x8b) break;
@@ -80,13 +87,7 @@ int64_t ImageInput::inflate_some(unsigned char* to, int64_t bytes) {
 void ImageInput::read(void* to, int64_t bytes) {
   auto* next = static_cast<unsigned char*>(to);
   for (int64_t left = bytes; left > 0;) {
-    int64_t got = 0;
-    if (compressed_) {
-      got = inflate_some(next, left);
-    } else {
-      in_.read(reinterpret_cast<char*>(next), left);
-      got = in_.gcount();
-    }
+    const int64_t got = compressed_ ? inflate_some(next, left) : read_some(next, left);
     require(got > 0, str("truncated: ", left, " bytes are missing"));
     next += got, left -= got;
   }

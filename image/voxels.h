@@ -39,6 +39,7 @@ class ImageInput {
 
  private:
   int64_t inflate_some(unsigned char* to, int64_t bytes);
+  int64_t read_some(void* to, int64_t bytes);
 
   std::string name_;
   std::ifstream in_;

@@ -47,16 +47,21 @@ namespace {
 
 /// The lines of the file that stay: those whose first number is at most `last`.
 std::string rows_up_to(double last, const std::filesystem::path& path, const std::string& header) {
-  std::ifstream in(path);
-  std::string line, rows;
-  const bool same_columns = std::getline(in, line) && line == header;
-  const std::string found = line;
-  while (std::getline(in, line)) {
-    if (in.eof()) break;  // a line that was cut
-    const double first = std::strtod(line.c_str(), nullptr);
-    if (first <= last) rows += line + '\n';
+  std::error_code missing;
+  const auto bytes = std::filesystem::file_size(path, missing);
+  std::string text(missing ? 0 : bytes, '\0'), rows, found;
+  std::ifstream in(path, std::ios::binary);
+  check<IoError>(text.empty() || in.read(text.data(), std::ssize(text)), "CsvLog: cannot read ",
+                 path.string());
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {  // not a line that was cut
+    const std::string line = text.substr(begin, end - begin);
+    if (begin == 0)
+      found = line;
+    else if (std::strtod(line.c_str(), nullptr) <= last)
+      rows += line + '\n';
   }
-  check<IoError>(same_columns || rows.empty(), "CsvLog: ", path.string(), ": the columns must be ", header,
+  check<IoError>(found == header || rows.empty(), "CsvLog: ", path.string(), ": the columns must be ", header,
                  ", got ", found);
   return rows;
 }

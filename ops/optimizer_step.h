@@ -13,12 +13,14 @@ namespace vox::detail {
 
 /// A parameter and what a step needs of it: dense tensors of one shape on one device. `gradient` has the
 /// dtype of `parameter`, the buffers opmath(dtype); those that the optimiser does not use are undefined.
-/// `updates`, one i64, counts the updates of the parameter.
+/// `updates`, one i64, counts the updates of the parameter. On CUDA the first item of a step has `numbers`,
+/// room for the UpdateNumbers of a launch.
 struct OptimizerItem {
   Tensor parameter, gradient;
   std::array<Tensor, 2> buffers;
-  Tensor updates;
+  Tensor updates, numbers;
 };
+inline constexpr int64_t most_in_launch = 72;  // parameters
 
 /// The last two arguments of a formula. They depend on the number of the update, which counts from 1, and are
 /// computed once per parameter.

@@ -39,7 +39,9 @@ cudaMemPool_t make_pool(const char* op, int index) {
   // Keep freed memory for the next allocation; by default every synchronisation would return it to the
   // system.
   uint64_t threshold = UINT64_MAX;
-  check_cuda(op, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  const cudaError_t code = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold);
+  if (code != cudaSuccess) ignore_error(cudaMemPoolDestroy(pool));
+  check_cuda(op, code);
   return pool;
 }
 

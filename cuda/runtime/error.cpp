@@ -8,14 +8,14 @@ namespace vox::cuda {
 
 namespace {
 
-/// Errors after which every CUDA call of this process returns the same error.
+/// Errors after which every CUDA call of this process returns the same error: those of which CUDA's header
+/// says that the process must be terminated, and failures of memory and links. By number, because older
+/// headers lack some names.
 bool is_sticky(cudaError_t code) {
-  constexpr cudaError_t sticky[] = {
-      cudaErrorIllegalAddress,     cudaErrorLaunchTimeout,     cudaErrorHardwareStackError,
-      cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace,
-      cudaErrorInvalidPc,          cudaErrorLaunchFailure,     cudaErrorAssert,
-      cudaErrorECCUncorrectable};
-  return std::find(std::begin(sticky), std::end(sticky), code) != std::end(sticky);
+  constexpr int sticky[] = {214, 220, 226,                                     // ECC, NVLink, contained
+                            700, 702, 710, 714, 715, 716, 717, 718, 719, 721,  // failures of kernels
+                            810, 911};                                         // MPS, an external device
+  return std::find(std::begin(sticky), std::end(sticky), static_cast<int>(code)) != std::end(sticky);
 }
 
 std::string version(int number) { return str(number / 1000, '.', number % 1000 / 10); }
@@ -32,10 +32,11 @@ std::string advice(cudaError_t code) {
     case cudaErrorNoKernelImageForDevice:
       return "voxgrad was built without code for this GPU (CMAKE_CUDA_ARCHITECTURES in docs/building.md)";
     default:
-      return is_sticky(code) ? "an earlier kernel, of this op or of a previous one, failed, and this process "
-                               "can no longer use the GPU (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows "
-                               "which kernel)"
-                             : "";
+      return is_sticky(code)
+                 ? "this process can no longer use the GPU and must end, because an earlier kernel, of "
+                   "this op or of a previous one, or the hardware failed (CUDA_LAUNCH_BLOCKING=1 or "
+                   "compute-sanitizer shows which kernel)"
+                 : "";
   }
 }
 

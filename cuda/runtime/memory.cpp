@@ -23,38 +23,31 @@ namespace vox::cuda {
 
 namespace {
 
-void defer(DeviceState& device, Block block) {
+using Node = BlockMap::node_type;
+
+void defer(DeviceState& device, Node block) noexcept {
   const std::lock_guard lock(device.memory.mutex);
-  device.memory.deferred.push_back(std::move(block));
+  device.memory.deferred.insert(std::move(block));
   device.memory.has_deferred = true;
 }
 
 struct Keepsake {
   DeviceState* device;
-  Block block;
+  Node block;
 };
 
 // CUDA calls this in a thread of its own, where CUDA calls are forbidden. So it only queues the block.
 void CUDART_CB graph_is_gone(void* data) {
-  auto* keepsake = static_cast<Keepsake*>(data);
-  try {
-    defer(*keepsake->device, std::move(keepsake->block));
-    delete keepsake;
-  } catch (...) {  // no memory for the list: the block is lost, the process is not
-  }
+  const std::unique_ptr<Keepsake> keepsake(static_cast<Keepsake*>(data));
+  defer(*keepsake->device, std::move(keepsake->block));
 }
 
-void give_to_graph(DeviceState& device, Block block, cudaGraph_t graph) {
-  auto keepsake = std::make_unique<Keepsake>(Keepsake{&device, std::move(block)});
+void give_to_graph(DeviceState& device, Node& block, cudaGraph_t graph) {
+  auto keepsake = std::make_unique<Keepsake>(Keepsake{&device, {}});
   cudaUserObject_t object = nullptr;
-  const cudaError_t code =
-      cudaUserObjectCreate(&object, keepsake.get(), graph_is_gone, 1, cudaUserObjectNoDestructorSync);
-  if (code != cudaSuccess) {
-    ignore_error(code);
-    defer(device, std::move(keepsake->block));
-    return;
-  }
-  (void)keepsake.release();
+  check_cuda("deallocate",
+             cudaUserObjectCreate(&object, keepsake.get(), graph_is_gone, 1, cudaUserObjectNoDestructorSync));
+  keepsake.release()->block = std::move(block);
   const cudaError_t moved = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
   if (moved != cudaSuccess) {
     ignore_error(moved);
@@ -76,7 +69,9 @@ void free_in(DeviceState& device, const Block& block, const StreamImpl& stream) 
   give_to_pool(device, block.data, block.bytes, stream.handle());
 }
 
-void release(DeviceState& device, Block block) {
+/// Throws if CUDA refuses a call; `node` then still holds the block.
+void release(DeviceState& device, Node& node) {
+  const Block& block = node.mapped();
   const DeviceGuard guard("deallocate", device.index);
   const OutsideCapture outside;
   const StreamImpl& here = current("deallocate", device.index);
@@ -97,9 +92,17 @@ void release(DeviceState& device, Block block) {
       if (capture.running) user = capture;
     }
   }
-  if (user.graph) return give_to_graph(device, std::move(block), user.graph);
-  if (user.running || here_capture.running) return defer(device, std::move(block));
+  if (user.graph) return give_to_graph(device, node, user.graph);
+  if (user.running || here_capture.running) return defer(device, std::move(node));
   free_in(device, block, *block.stream);
+}
+
+void release_or_defer(DeviceState& device, Node block) noexcept {
+  try {
+    release(device, block);
+  } catch (...) {  // memory is short, or CUDA is: at the end of the process it is gone
+    defer(device, std::move(block));
+  }
 }
 
 void raise_peak(std::atomic<int64_t>& peak, int64_t value) {
@@ -154,41 +157,42 @@ void* allocate(int64_t bytes, int index) {
   const DeviceGuard guard("allocate", index);
   const OutsideCapture outside;
   const Capture capture = capture_of(stream);
+  BlockMap one;  // made first: once CUDA has given memory, nothing may fail
+  Node block =
+      one.extract(one.emplace(nullptr, Block{nullptr, bytes, stream.shared_from_this(), {}, capture.id}));
   void* data = take_from_pool("allocate", device, bytes, stream.handle());
-  Block block{static_cast<char*>(data), bytes, stream.shared_from_this(), {}, capture.id};
-  {
-    const std::lock_guard lock(device.memory.mutex);
-    device.memory.blocks.insert_or_assign(block.data, std::move(block));
+  block.key() = block.mapped().data = static_cast<char*>(data);
+  Node old;  // of a graph that is gone. Destroyed after the lock is released, because its stream may end
+  const std::lock_guard lock(device.memory.mutex);
+  if ((old = device.memory.blocks.extract(block.key()))) {
+    block.mapped().owners += old.mapped().owners;
+    device.memory.in_use -= old.mapped().bytes;
   }
+  device.memory.blocks.insert(std::move(block));
   return data;
 }
 
 void deallocate(void* data, int index) noexcept {
-  try {
-    DeviceState& device = device_state("deallocate", index);
-    Block block;
-    {
-      const std::lock_guard lock(device.memory.mutex);
-      auto node = device.memory.blocks.extract(static_cast<const char*>(data));
-      if (node.empty()) return;
-      block = std::move(node.mapped());
-    }
-    release(device, std::move(block));
-  } catch (...) {
-    // At the end of the process CUDA and its memory are gone. Otherwise the context has failed, and the next
-    // op reports it.
+  DeviceState& device = device_state("deallocate", index);
+  Node block;
+  {
+    const std::lock_guard lock(device.memory.mutex);
+    const auto found = device.memory.blocks.find(static_cast<const char*>(data));
+    if (found == device.memory.blocks.end() || --found->second.owners > 0) return;
+    block = device.memory.blocks.extract(found);
   }
+  release_or_defer(device, std::move(block));
 }
 
-void free_deferred(DeviceState& device) {
+void free_deferred(DeviceState& device) noexcept {
   if (!device.memory.has_deferred) return;
-  std::vector<Block> blocks;
+  BlockMap blocks;
   {
     const std::lock_guard lock(device.memory.mutex);
     blocks.swap(device.memory.deferred);
     device.memory.has_deferred = false;
   }
-  for (Block& block : blocks) release(device, std::move(block));  // may defer them again
+  while (!blocks.empty()) release_or_defer(device, blocks.extract(blocks.begin()));
 }
 
 void note_use(DeviceState& device, const void* address, StreamImpl& stream) {
@@ -260,7 +264,7 @@ void* allocate_pinned(int64_t bytes) {
   return data;
 }
 
-void deallocate_pinned(void* data) noexcept { static_cast<void>(cudaFreeHost(data)); }
+void deallocate_pinned(void* data) noexcept { ignore_error(cudaFreeHost(data)); }
 
 void copy(void* to, int to_index, const void* from, int from_index, int64_t bytes, CopyKind kind) {
   if (bytes == 0) return;

@@ -23,14 +23,20 @@ struct Block {
   std::shared_ptr<StreamImpl> stream;               // allocated and freed in its order
   std::vector<std::shared_ptr<StreamImpl>> others;  // used in these as well
   unsigned long long capture = 0;                   // memory of a graph: the id of its capture
+  // Tensors at this address: CUDA may use the memory of a graph again while a tensor of the graph, which is
+  // gone, lives. The last one frees.
+  int owners = 1;
 };
+
+/// By address; with greater, lower_bound(p) is the block that starts at or before p. Blocks move between
+/// these as nodes, so that no free needs memory of the host.
+using BlockMap = std::multimap<const char*, Block, std::greater<>>;
 
 /// The allocations of one device. CUDA is never called with the mutex held, because a CUDA callback locks it.
 struct Memory {
   std::mutex mutex;
-  // By address; with greater, lower_bound(p) is the block that starts at or before p.
-  std::map<const char*, Block, std::greater<>> blocks;
-  std::vector<Block> deferred;  // dropped during a capture, which prevented the free
+  BlockMap blocks;
+  BlockMap deferred;  // dropped, but not freed: during a capture, or because CUDA refused a call
   std::atomic<bool> has_deferred{false};
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> peak_in_use{0};
@@ -48,8 +54,8 @@ void give_to_pool(DeviceState& device, void* data, int64_t bytes, cudaStream_t s
 /// ignored.
 void note_use(DeviceState& device, const void* address, StreamImpl& stream);
 
-/// Frees the blocks that were dropped during a capture that has ended.
-void free_deferred(DeviceState& device);
+/// Tries again to free the blocks that were dropped, but not freed.
+void free_deferred(DeviceState& device) noexcept;
 
 MemoryStats memory_stats(DeviceState& device);
 void reset_peaks(DeviceState& device);

@@ -17,9 +17,8 @@ template <class... Parts>
 }
 
 Json read_json(const path& file) {
-  std::ifstream in(file);
-  if (!in) refuse("cannot read ", file.string(), ": a model folder of nnU-Net has it");
-  return Json::parse(in);
+  if (!exists(file)) refuse("cannot read ", file.string(), ": a model folder of nnU-Net has it");
+  return Json::parse(read_text(file));
 }
 
 // The configuration `name` over those that it inherits from.
@@ -257,6 +256,13 @@ void reading(const std::string& where, F f) {
 }
 
 }  // namespace
+
+std::string read_text(const path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text(file_size(file), '\0');
+  if (!in.read(text.data(), std::ssize(text))) throw vox::IoError("cannot read " + file.string());
+  return text;
+}
 
 Model read_plans(const path& plans, const path& dataset, const std::string& configuration) {
   Model model;

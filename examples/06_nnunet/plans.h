@@ -78,7 +78,10 @@ struct Model {
   }
 };
 
-/// What plans.json and dataset.json say about a configuration; without weights. Throws ModelError.
+/// A file's bytes. Throws IoError.
+std::string read_text(const std::filesystem::path& file);
+
+/// What plans.json and dataset.json say about a configuration; without weights. Throws ModelError or IoError.
 Model read_plans(const std::filesystem::path& plans, const std::filesystem::path& dataset,
                  const std::string& configuration);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <optional>
 
@@ -100,8 +99,7 @@ Tensor hard(const Labels& labels, const Tensor& logits) {
 }
 
 void copy_file_whole(const path& from, const path& to) {
-  std::ifstream in(from, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const std::string text = read_text(from);
   vox::nn::detail::AtomicFile file("train", to);
   file.write(text.data(), text.size());
   file.commit();

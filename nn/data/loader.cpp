@@ -64,9 +64,12 @@ class Staging {
   Tensor pinned(size_t i, const Shape& shape, DType dtype) {
     pinned_.resize(std::max(pinned_.size(), i + 1));
     Tensor& memory = pinned_[i];
-    if (!memory.defined() || memory.shape() != shape || memory.dtype() != dtype)
-      memory = detail::from_blob(cuda::allocate_pinned(detail::checked_bytes("Loader", shape, dtype)), dtype,
-                                 shape, contiguous_strides(shape), Device::cpu(), cuda::deallocate_pinned);
+    if (!memory.defined() || memory.shape() != shape || memory.dtype() != dtype) {
+      const std::shared_ptr<void> owner(cuda::allocate_pinned(detail::checked_bytes("Loader", shape, dtype)),
+                                        cuda::deallocate_pinned);
+      memory = detail::from_blob(owner.get(), dtype, shape, contiguous_strides(shape), Device::cpu(),
+                                 [owner](void*) {});
+    }
     return memory;
   }
 

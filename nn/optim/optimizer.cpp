@@ -76,6 +76,13 @@ void Optimizer::step() {
   }
   check<GradError>(!items.empty(), "Optimizer::step: none of the ", parameters_.size(),
                    " parameters has a gradient; call backward() on a loss that depends on them first");
+  for (auto& [key, list] : items) {
+    const Device device = list[0].parameter.device();
+    if (!device.is_cuda()) continue;
+    if (!numbers_.defined() || numbers_.device() != device)
+      numbers_ = detail::empty_for("Optimizer", {2 * detail::most_in_launch}, {f64, device});
+    list[0].numbers = numbers_;
+  }
   // All memory is allocated. From here on parameters change.
   for (const Tensor& p : parameters_) {
     if (p.grad().defined() && p.requires_grad()) detail::begin_in_place("Optimizer::step", p);

@@ -12,7 +12,8 @@ namespace vox::optim {
 
 /// Changes parameters according to their gradients. All optimisers work under no_grad() and element by
 /// element, so every run gives the same bits. Parameters without a gradient do not change, nor do those that
-/// do not require grad (are frozen). If step() throws, nothing has changed.
+/// do not require grad (are frozen). If step() throws, nothing has changed, unless CUDA refused a launch,
+/// which a lack of memory does not cause.
 ///
 /// Parameters with options of their own make a group, with a learning rate of its own too:
 ///
@@ -82,6 +83,7 @@ class Optimizer {
   std::vector<size_t> groups_;  // of each parameter
   std::vector<double> lr_;      // of each group
   std::map<std::string, std::vector<Tensor>> buffers_;
+  Tensor numbers_;               // OptimizerItem::numbers
   std::vector<Tensor> updates_;  // number of steps in which parameter i had a gradient; undefined for none
   int64_t steps_ = 0;
 };

@@ -29,7 +29,9 @@ TEST(DriverError, DescriptionsOfErrorsSayWhatToDo) {
   EXPECT_TRUE(contains(cudaErrorUnsupportedPtxVersion,
                        "needs a driver for CUDA " + version(CUDART_VERSION) + " or newer"));
   EXPECT_TRUE(contains(cudaErrorNoKernelImageForDevice, "CMAKE_CUDA_ARCHITECTURES"));
-  EXPECT_TRUE(contains(cudaErrorIllegalAddress, "can no longer use the GPU"));
+  for (const int sticky : {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
+    EXPECT_TRUE(contains(static_cast<cudaError_t>(sticky), "can no longer use the GPU and must end"))
+        << sticky;
   EXPECT_EQ(describe(cudaErrorInvalidValue), "cudaErrorInvalidValue (invalid argument)");
 }
 

@@ -1,6 +1,8 @@
 """A rank that dies, hangs, throws or makes another call ends the others, with an error that names it, and in time.
+So does a rank without memory or threads, at every place: the n-th allocation or start of a thread fails, for every
+stride-th n.
 
-python3 failures_test.py --victim build/cpu-release/tests/dist_victim [--device cpu|none|cuda] [--kills 50]
+python3 failures_test.py --victim build/cpu-release/tests/dist_victim [--device cpu|none|cuda] [--kills 50] [--stride 1]
 
 Device cpu: under mpirun, which ends all ranks when one has died. Device none (agreements only) and cuda: without it, so
 that nothing but voxgrad ends them.
@@ -33,14 +35,15 @@ def is_alive(process):
 class Run:
     """Starts ranks of the victim, and collects what they write."""
 
-    def __init__(self, options, way, culprit):
+    def __init__(self, options, way, culprit, **environment):
         self.options = options
         self.folder = tempfile.TemporaryDirectory()
         self.checkpoint = os.path.join(self.folder.name, "checkpoint.safetensors")
         self.log = open(os.path.join(self.folder.name, "log"), "w+")
         command = [options.victim, options.device, way, str(culprit), self.checkpoint]
         popen = dict(stdout=self.log, stderr=self.log,
-                     env=dict(os.environ, VOXGRAD_DIST_TIMEOUT=str(TIMEOUT), VOXGRAD_NUM_THREADS="1"))
+                     env=dict(os.environ, VOXGRAD_DIST_TIMEOUT=str(TIMEOUT), VOXGRAD_NUM_THREADS="1",
+                              **environment))
         if options.device == "cpu":
             self.started = [subprocess.Popen(options.mpirun.split() + ["-n", str(options.ranks)] + command, **popen)]
         else:
@@ -60,22 +63,30 @@ class Run:
         """The process id of each rank."""
         return {int(rank): int(process) for rank, process in re.findall(r"rank (\d+) is process (\d+)", self.text())}
 
-    def check_end(self, expected, stopped=None):
-        """Checks that all ranks have ended in time, except a stopped one, which only a launcher can end; that
-        `expected` occurs in what they wrote; and that the checkpoint is whole."""
+    def wait(self, stopped=None):
+        """The statuses of all ranks, which must end in time, except a stopped one, which only a launcher can end."""
         end = time.monotonic() + TIMEOUT + SLACK
         if stopped is not None and self.options.device != "cpu":
             others = [p for rank, p in enumerate(self.started) if rank != stopped]
         else:
             others = self.started
         try:
-            statuses = [process.wait(max(end - time.monotonic(), 0.01)) for process in others]
+            return [process.wait(max(end - time.monotonic(), 0.01)) for process in others]
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {TIMEOUT + SLACK} s:\n{self.text()}") from None
         finally:
             for process in self.started:
                 process.kill()
                 process.wait()
+
+    def close(self):
+        self.log.close()
+        self.folder.cleanup()
+
+    def check_end(self, expected, stopped=None):
+        """Checks that all ranks end in time; that `expected` occurs in what they wrote; and that the checkpoint is
+        whole."""
+        statuses = self.wait(stopped)
         text = self.text()
         assert any(statuses), f"success is reported:\n{text}"
         assert re.search(expected, text), f"no '{expected}' in:\n{text}"
@@ -86,8 +97,19 @@ class Run:
                 content = file.read()
             header = int.from_bytes(content[:8], "little")
             assert len(content) == 8 + header + 4 * (8 * 27 + 8), "the checkpoint is not whole"
-        self.log.close()
-        self.folder.cleanup()
+        self.close()
+
+    def check_injected(self):
+        """Checks that all ranks end in time, by exit(), and that an error is named. Returns whether call FAIL_AT was
+        reached."""
+        statuses, text = self.wait(), self.text()
+        assert "terminate called" not in text and min(statuses) >= 0, text
+        reached = "nothing failed" not in text
+        reason = "bad_alloc|memory|does not start threads" if reached else ""
+        assert not any(statuses) or re.search(reason, text), f"no reason in:\n{text}"
+        assert reached or not any(statuses), text
+        self.close()
+        return reached
 
 
 def expectations(rank, device):
@@ -121,6 +143,7 @@ def main():
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none --allow-run-as-root")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--stride", type=int, default=1)
     options = parser.parse_args()
     if options.device == "cuda" and ranks.count_gpus() < options.ranks:
         return 77
@@ -130,6 +153,17 @@ def main():
             began = time.monotonic()
             Run(options, way, culprit).check_end(expected, culprit if way == "stop" else None)
             print(f"rank {culprit}, {way}: {time.monotonic() - began:.1f} s", flush=True)
+
+    # Not the threads of MPI, and nothing of NCCL, whose own allocations would fail too.
+    kinds = {"none": ("allocation", "allocations", "thread"), "cpu": ("allocation", "allocations"), "cuda": ()}
+    for culprit in (1, 0):
+        for way in kinds[options.device]:
+            stride = 1 if way == "thread" else options.stride
+            trials = 1
+            while Run(options, way, culprit, FAIL_AT=str((trials - 1) * stride)).check_injected():
+                trials += 1
+            assert trials > 1, "no such call"
+            print(f"rank {culprit}, {way}: {trials - 1} failures", flush=True)
 
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)

@@ -1,12 +1,14 @@
 // A rank that fails on purpose; tests/dist/failures_test.py starts it. It trains a small network and writes a
 // checkpoint in each step:
 //     mpirun -n 3 victim <device> <way> <rank> <checkpoint>
-// <device> is cpu or cuda; with none, the ranks only call barrier(). <way> says how rank <rank> fails in step
-// 5; with "none", it does not.
+// <device> is cpu or cuda; with none, the ranks only call any(). <way> says how rank <rank> fails in step 5;
+// with "none", it does not. With the environment variable FAIL_AT it is the kind of call ("allocation",
+// "allocations": all from then on, "thread") that fails in this rank, the FAIL_AT-th since its start.
 #include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -17,6 +19,8 @@
 #include <voxgrad/dist/dist.h>
 #include <voxgrad/voxgrad.h>
 
+#include "tests/failures/inject.h"
+
 namespace {
 
 namespace dist = vox::dist;
@@ -25,8 +29,21 @@ struct Plan {
   std::string device, way;
   int culprit;
   std::string checkpoint;
-  bool is_endless() const { return way == "none"; }
+  const char* fail_at = std::getenv("FAIL_AT");
+  int steps() const { return way == "none" ? INT_MAX : fail_at ? 3 : 20; }
 };
+
+void inject(const Plan& plan) {
+  using namespace vox::testing;
+  const char* const of_mpi = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (!plan.fail_at || std::atoi(of_mpi ? of_mpi : std::getenv("RANK")) != plan.culprit) return;
+  std::atexit([] {
+    if (!failed) std::fprintf(stderr, "nothing failed\n");
+  });
+  failing = plan.way == "thread" ? Failing::thread : Failing::allocation;
+  one_fails = plan.way != "allocations";
+  calls_left = std::atoi(plan.fail_at);
+}
 
 void fail(const std::string& way, vox::Device device) {
   if (way == "kill") ::raise(SIGKILL);
@@ -42,7 +59,7 @@ void fail(const std::string& way, vox::Device device) {
 }
 
 void only_agree(const Plan& plan) {
-  for (int step = 0; step < 20 || plan.is_endless(); ++step) {
+  for (int step = 0; step < plan.steps(); ++step) {
     if (step == 5 && dist::rank() == plan.culprit) fail(plan.way, vox::Device::cpu());
     dist::any(false);
     if (step == 5 && dist::rank() == 0) std::fprintf(stderr, "running\n");
@@ -55,7 +72,7 @@ void train(const Plan& plan, vox::Device device) {
   net.to(device);
   dist::DataParallel parallel(net, {.bucket_bytes = 64});
   vox::optim::SGD sgd(net.parameters());
-  for (int step = 0; step < 20 || plan.is_endless(); ++step) {
+  for (int step = 0; step < plan.steps(); ++step) {
     if (step == 5 && dist::rank() == plan.culprit) fail(plan.way, device);
     dist::all_reduce(vox::zeros({3}, {.device = device}));
     sgd.zero_grad();
@@ -71,6 +88,7 @@ void train(const Plan& plan, vox::Device device) {
 int main(int, char** argv) {
   const Plan plan{argv[1], argv[2], std::atoi(argv[3]), argv[4]};
   std::string rank = "?";
+  inject(plan);
   try {
     dist::init();
     rank = std::to_string(dist::rank());

@@ -4,8 +4,6 @@
 // n = 0, 1, ... until a run reaches no such call. This header replaces operator new and functions of libc, so
 // one file of the program includes it.
 
-#include <gtest/gtest.h>
-
 #include <voxgrad/core/check.h>
 
 #include <dlfcn.h>
@@ -33,6 +31,8 @@ enum class Failing {
   file,            // open, read, write, fsync, close or rename gives EIO
   interrupt,       // read or write gives EINTR
   short_transfer,  // read or write transfers one byte
+  cuda,            // any call of CUDA (inject_cuda.h)
+  cuda_memory,     // memory of a GPU
 };
 
 inline std::atomic<int64_t> calls_left{-1};  // that succeed; negative: all do
@@ -41,6 +41,7 @@ inline std::atomic<bool> one_fails{true};  // whether one call fails, or all tha
 inline std::atomic<bool> failed{false};
 inline std::atomic<int64_t> live{0};       // allocations that were not freed yet
 inline std::string* file_calls = nullptr;  // names of the file operations of this program's only thread
+inline std::string cuda_says;              // what errors of CUDA must say
 
 /// Whether this call must fail.
 inline bool fails(Failing kind) {
@@ -124,6 +125,11 @@ FILE* fopen64(const char* path, const char* mode) {  // by which the standard li
   static const auto real = vox::testing::original<FILE*(const char*, const char*)>("fopen64");
   return vox::testing::fails_with_eio("open") ? nullptr : real(path, mode);
 }
+FILE* fopen(const char* path, const char* mode) { return fopen64(path, mode); }
+size_t fwrite(const void* data, size_t size, size_t count, FILE* file) {
+  static const auto real = vox::testing::original<size_t(const void*, size_t, size_t, FILE*)>("fwrite");
+  return vox::testing::fails_with_eio("write") ? 0 : real(data, size, count, file);
+}
 ssize_t read(int descriptor, void* data, size_t bytes) {
   static const auto real = vox::testing::original<ssize_t(int, void*, size_t)>("read");
   return vox::testing::transferred("read", real, descriptor, data, bytes);
@@ -146,78 +152,3 @@ int rename(const char* from, const char* to) noexcept {
   return vox::testing::fails_with_eio("rename") ? -1 : real(from, to);
 }
 }  // extern "C"
-
-namespace vox::testing {
-
-/// What a message must have, besides being voxgrad's.
-inline void expect_names_failure(const std::exception& error) {
-  const std::string message = error.what();
-  const auto has = [&](const char* text) { return message.find(text) != message.npos; };
-  switch (failing) {
-    case Failing::allocation:
-      EXPECT_TRUE(has("bad_alloc") || has("memory") || has("cannot allocate")) << message;
-      break;
-    case Failing::thread:
-      EXPECT_TRUE(dynamic_cast<const Error*>(&error) && has("threads: ")) << message;
-      break;
-    default:
-      EXPECT_TRUE(dynamic_cast<const IoError*>(&error) && has("cannot ") && has("voxgrad_test_")) << message;
-  }
-}
-
-/// f() in which call n fails, or all from n on. Whether it returned.
-inline bool returns_without(int64_t n, const std::function<void()>& f) {
-  failed = false, calls_left = n;
-  try {
-    f();
-    calls_left = -1;
-    return true;
-  } catch (const std::exception& error) {
-    calls_left = -1;
-    expect_names_failure(error);
-    return false;
-  }
-}
-
-/// Open files, by which a leak shows.
-inline int64_t open_files() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
-}
-
-/// Waits for threads that still drop what they shared with the last trial.
-inline void expect_nothing_leaked(int64_t allocations, int64_t files) {
-  for (int i = 0; i < 1000 && live != allocations; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(live - allocations, 0) << "allocations of the last trial were not freed";
-  EXPECT_EQ(open_files(), files);
-}
-
-/// For n = 0, stride, ... (stride_all where all fail) until call n is not reached: before(), which makes all
-/// anew that a trial leaves; f() with failures; after(whether f returned). Once with one failure and once
-/// with all from the n-th on.
-inline void fail_each(Failing kind, const std::function<void()>& before, const std::function<void()>& f,
-                      const std::function<void(bool)>& after, int64_t stride = 1, int64_t stride_all = 1) {
-  before();
-  f();  // makes what lives as long as the program
-  after(true);
-  const bool recovers = kind == Failing::interrupt || kind == Failing::short_transfer;
-  for (const bool only_one : {true, false}) {
-    if (recovers && !only_one) break;  // nobody recovers from endless interrupts
-    failing = kind, one_fails = only_one;
-    int64_t n = 0, allocations = -1, files = 0;
-    do {
-      SCOPED_TRACE(str("call ", n, only_one ? "" : " and all that follow"));
-      before();
-      if (allocations < 0) allocations = live, files = open_files();
-      expect_nothing_leaked(allocations, files);
-      const bool returned = returns_without(n, f);
-      n += only_one ? stride : stride_all;
-      EXPECT_TRUE(returned || !recovers);
-      after(returned);
-    } while (failed && !::testing::Test::HasFailure());
-    EXPECT_GT(n, only_one ? stride : stride_all) << "no such call";
-  }
-}
-
-}  // namespace vox::testing

@@ -21,9 +21,9 @@ __global__ void __launch_bounds__(with_wgmma / 2) build_kernel() {}
 /// Asks the driver, which does not create a context.
 bool is_hopper(int device) {
   int major = 0, minor = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-         major == 9 && minor == 0;
+  check_cuda("conv3d", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda("conv3d", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return major == 9 && minor == 0;
 }
 
 /// For the current device. GPUs of one compute capability get the same machine code, so asking one is enough,
@@ -31,8 +31,8 @@ bool is_hopper(int device) {
 bool build_has_wgmma() {
   const OutsideCapture outside;
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, build_kernel) == cudaSuccess &&
-         attributes.maxThreadsPerBlock == with_wgmma;
+  check_cuda("conv3d", cudaFuncGetAttributes(&attributes, build_kernel));
+  return attributes.maxThreadsPerBlock == with_wgmma;
 }
 
 }  // namespace
