@@ -25,6 +25,11 @@ import network
 import numpy as np
 import torch
 
+# Runs a program and prints its status, CPU seconds and peak memory. (A child of this process begins with its peak.)
+START = """import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+u = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(status, u.ru_utime + u.ru_stime, u.ru_maxrss / 1e3)"""
 FORMS = ("contiguous", "channels last", "compiled", "compiled channels last")
 
 
@@ -128,23 +133,22 @@ def run(command, o):
     watch = subprocess.Popen(["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"],
                              stdout=subprocess.PIPE, text=True) if o.device == "cuda" else None
     start = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    text = subprocess.run([sys.executable, "-c", START, *map(str, command)], env=environment, stdout=subprocess.PIPE, text=True).stdout
     seconds, gpu = time.perf_counter() - start, [0]
     if watch:
         watch.terminate()
         gpu = [int(line) for line in watch.communicate()[0].split()] or gpu
+    status, cpu, megabytes = map(float, text.splitlines()[-1].split())
     if status:
-        sys.exit(f"failed: {' '.join(map(str, command))}")
-    least = [min(map(float, found), default=math.nan) for found in (re.findall(r": ([\d.]+) s", text), re.findall(r"([\d.]+) s for the network", text))]
-    return seconds, usage.ru_utime + usage.ru_stime, *least, usage.ru_maxrss / 1e3, max(gpu) - min(gpu)
+        print(f"failed: {' '.join(map(str, command))}", flush=True)
+    least = [min(map(float, re.findall(pattern, text)), default=math.nan) for pattern in (r": ([\d.]+) s", r"([\d.]+) s for the network")]
+    return seconds, cpu, *least, megabytes, max(gpu) - min(gpu)
 
 
 def voxels(folder):
-    """Those of the masks, without the headers."""
-    masks = [gzip.decompress(file.read_bytes())[352:] for file in sorted(folder.glob("*.nii.gz"))[:1]]
-    return np.frombuffer(b"".join(masks), np.uint8)
+    """Those of the first mask, behind its header."""
+    masks = sorted(pathlib.Path(folder).glob("*.nii.gz"))
+    return np.frombuffer(gzip.decompress(masks[0].read_bytes())[352:] if masks else b"", np.uint8)
 
 
 def main():
@@ -179,16 +183,15 @@ def main():
             commands[f"PyTorch, {form}"] = lambda out, form=form: [sys.executable, __file__, out, case, "--form", form, *common]
         with tempfile.TemporaryDirectory() as out:
             results = {name: [] for name in commands}
-            for i in range(o.repeat):
-                for name, command in commands.items():
-                    results[name].append(run(command(f"{out}/{name}{i}"), o))
-            ours = voxels(pathlib.Path(out) / "voxgrad0")
-            for name, rows in results.items():
-                process, cpu, scan, net = (min(column) for column in list(zip(*rows))[:4])
-                host, gpu = (max(column) for column in list(zip(*rows))[4:])
-                mask = voxels(pathlib.Path(out) / f"{name}0")
+            for i, (name, command) in itertools.product(range(o.repeat), commands.items()):
+                results[name].append(run(command(f"{out}/{name}{i}"), o))
+                if i + 1 < o.repeat:
+                    continue
+                process, cpu, scan, net, host, gpu = (best(column) for best, column in zip([min] * 4 + [max] * 2, zip(*results[name])))
+                mask, ours = voxels(f"{out}/{name}0"), voxels(f"{out}/voxgrad0")
+                same = (mask == ours).mean() if len(mask) == len(ours) else math.nan
                 print(f"{case.name}, {name}: process {process:.2f} s (CPU {cpu:.2f} s), a scan {scan:.2f} s, its network {net:.2f} s; at most "
-                      f"{host:.0f} MB (largest process), GPU {gpu} MB; {100 * (mask == ours).mean():.3f} % of the mask as voxgrad's", flush=True)
+                      f"{host:.0f} MB (largest process), GPU {gpu} MB; {100 * same:.3f} % of the mask as voxgrad's", flush=True)
 
 
 if __name__ == "__main__":
