@@ -147,13 +147,20 @@ double rate(const Job& job, const std::function<void()>& f) {
   return static_cast<double>(calls) / elapsed();
 }
 
+/// The peaks so far: of tensors, and with what the pool keeps.
+std::string memory(const Job& job) {
+  const vox::MemoryStats stats = vox::memory_stats(job.device);
+  return vox::str("\"peak_mb\": ", stats.peak_in_use / 1'000'000,
+                  ", \"peak_reserved_mb\": ", stats.peak_reserved / 1'000'000);
+}
+
 void measure(Job& job) {
   const Options& o = job.o;
   const auto print = [&](const char* part, double calls) {
     const double patches = calls * static_cast<double>(o.batch),
                  voxels = std::pow(static_cast<double>(o.size), 3);
-    std::printf("{\"part\": \"%s\", \"patches_per_s\": %.3f, \"mb_per_s\": %.1f}\n", part, patches,
-                patches * voxels * 5 / 1e6);  // f32 and u8
+    std::printf("{\"part\": \"%s\", \"patches_per_s\": %.3f, \"mb_per_s\": %.1f, %s}\n", part, patches,
+                patches * voxels * 5 / 1e6, memory(job).c_str());  // f32 and u8
     std::fflush(stdout);
   };
   const data::Loader loader = job.loader();
@@ -201,8 +208,8 @@ void record(Job& job) {
   }
   file["losses"] = vox::stack(losses).to(vox::Device::cpu());
   vox::nn::save(job.o.record, file);
-  std::printf("{\"part\": \"record\", \"first_loss\": %.6f, \"last_loss\": %.6f}\n", losses.front().item(),
-              losses.back().item());
+  std::printf("{\"part\": \"record\", \"first_loss\": %.6f, \"last_loss\": %.6f, %s}\n",
+              losses.front().item(), losses.back().item(), memory(job).c_str());
 }
 
 /// The 64 windows of the size of the box, half overlapping, of a cubic volume of 2.5 boxes: of 320 voxels for
@@ -217,8 +224,8 @@ void infer(Job& job) {
   const double volumes = rate(job, [&] { vox::nn::sliding_window(volume, job.network, options); });
   const auto windows =
       static_cast<double>(vox::nn::plan_windows({whole, whole, whole}, {n, n, n}, 0.5).size());
-  std::printf("{\"part\": \"inference\", \"volumes_per_s\": %.4f, \"windows_per_s\": %.3f}\n", volumes,
-              volumes * windows);
+  std::printf("{\"part\": \"inference\", \"volumes_per_s\": %.4f, \"windows_per_s\": %.3f, %s}\n", volumes,
+              volumes * windows, memory(job).c_str());
 }
 
 }  // namespace

@@ -17,13 +17,13 @@ vox::Tensor slide(const Model& model, UNet& network, const vox::Tensor& input,
   if (options.device.is_cuda() && !input.device().is_cuda()) {
     try {
       return slide(model, network, input.to(options.device), options);
-    } catch (const vox::OutOfMemoryError&) {  // then windows go to the GPU one by one, and logits come back
+    } catch (const vox::OutOfMemoryError&) {  // then windows go there one by one, and their logits come back
       vox::cuda::empty_cache(options.device);
     }
   }
   vox::nn::SlidingWindowOptions windows{.window = {model.patch.d, model.patch.h, model.patch.w},
                                         .step = options.step,
-                                        .batch_size = options.device.is_cuda() ? 2 : 1,
+                                        .batch_size = input.device().is_cuda() ? 2 : 1,
                                         .device = options.device};
   for (const int64_t axis : model.mirrored_axes)
     if (options.mirror) windows.mirror.push_back(axis);
