@@ -1,10 +1,13 @@
-// The whole training job of a 3-D U-Net, as MLPerf Training's U-Net3D: volumes in memory, random boxes with
-// foreground, flips, brightness and noise by threads, Dice + cross entropy, SGD; and its parts alone. Prints
-// a line of JSON for each. With --inference 1, windows and volumes a second instead, as MLPerf Inference.
+// The whole training job of nnU-Net's network, as MLPerf Training's U-Net3D: volumes in memory, random boxes
+// with foreground, flips, brightness and noise by threads, Dice + cross entropy, SGD; and its parts alone.
+// Prints a line of JSON for each. With --inference 1, windows and volumes a second instead, as MLPerf
+// Inference.
 //
 //     bench_nnunet_job --device cuda --precision bf16 --threads 16 --seconds 30
 //     bench_nnunet_job --device cpu --size 16 --narrow 8 --seconds 1
 //     bench_nnunet_job ... --record FILE --steps 200   # weights, boxes and losses, which compare.py reads
+//
+// --record trains as `voxgrad_nnunet train` does: deep supervision, decay, clipping, falling rate.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,10 +20,10 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "../../examples/06_nnunet/architectures.h"
 #include "../../examples/06_nnunet/predict.h"
 #include "../../examples/06_nnunet/sample.h"
 #include "../../examples/06_nnunet/supervision.h"
-#include "../networks/unet.h"
 
 namespace {
 
@@ -72,16 +75,21 @@ struct Job {
   explicit Job(const Options& options)
       : o(options),
         device(o.device == "cuda" ? vox::Device::cuda() : vox::Device::cpu()),
-        network(levels(o), true, 3),
-        sgd((network.to(device), network.parameters()), {.lr = 1e-3, .momentum = 0.99, .nesterov = true}) {
+        network(architecture(o), 1, kLabels.heads),
+        sgd((network.to(device), network.parameters()),
+            {.lr = 1e-3, .momentum = 0.99, .weight_decay = o.record.empty() ? 0 : 3e-5, .nesterov = true}) {
     for (int64_t i = 0; i < o.volumes; ++i) volumes.push_back(make_volume(o, static_cast<uint64_t>(i)));
   }
-  /// nnU-Net's channels, of as many levels as the box has.
-  static std::vector<int64_t> levels(const Options& o) {
-    std::vector<int64_t> channels;
-    for (const int64_t c : {32, 64, 128, 256, 320, 320})
-      if (o.size >> (channels.size() + 1) > 0) channels.push_back(std::max<int64_t>(1, c / o.narrow));
-    return channels;
+  /// nnU-Net's, of as many levels as the box has.
+  static nnunet::Architecture architecture(const Options& o) {
+    nnunet::Architecture a;
+    for (const int64_t c : {32, 64, 128, 256, 320, 320}) {
+      if (o.size >> (a.features.size() + 1) == 0) break;
+      a.strides.emplace_back(a.features.empty() ? 1 : 2), a.kernel_sizes.emplace_back(3);
+      a.features.push_back(std::max<int64_t>(1, c / o.narrow)), a.blocks.push_back(2);
+    }
+    a.decoder_convs.assign(a.features.size() - 1, 2);
+    return a;
   }
 
   data::Loader loader() const {
@@ -102,15 +110,19 @@ struct Job {
   }
   Tensor step(const Tensor& image, const Tensor& label) {
     sgd.zero_grad();
-    const Tensor loss = nnunet::segmentation_loss(kLabels, true, network(image), label.to(vox::i64));
+    const Tensor target = label.to(vox::i64),
+                 loss = o.record.empty()
+                            ? nnunet::segmentation_loss(kLabels, true, network(image), target)
+                            : nnunet::deep_loss(kLabels, true, network.forward(image, true), target);
     loss.backward();
+    if (!o.record.empty()) vox::optim::clip_grad_norm_(network.parameters(), 12);
     sgd.step();
     return loss.detach();
   }
 
   Options o;
   vox::Device device;
-  bench::UNet network;
+  nnunet::UNet network;
   vox::optim::SGD sgd;
   std::vector<nnunet::Volume> volumes;
 };
@@ -135,13 +147,20 @@ double rate(const Job& job, const std::function<void()>& f) {
   return static_cast<double>(calls) / elapsed();
 }
 
+/// The peaks so far: of tensors, and with what the pool keeps.
+std::string memory(const Job& job) {
+  const vox::MemoryStats stats = vox::memory_stats(job.device);
+  return vox::str("\"peak_mb\": ", stats.peak_in_use / 1'000'000,
+                  ", \"peak_reserved_mb\": ", stats.peak_reserved / 1'000'000);
+}
+
 void measure(Job& job) {
   const Options& o = job.o;
   const auto print = [&](const char* part, double calls) {
     const double patches = calls * static_cast<double>(o.batch),
                  voxels = std::pow(static_cast<double>(o.size), 3);
-    std::printf("{\"part\": \"%s\", \"patches_per_s\": %.3f, \"mb_per_s\": %.1f}\n", part, patches,
-                patches * voxels * 5 / 1e6);  // f32 and u8
+    std::printf("{\"part\": \"%s\", \"patches_per_s\": %.3f, \"mb_per_s\": %.1f, %s}\n", part, patches,
+                patches * voxels * 5 / 1e6, memory(job).c_str());  // f32 and u8
     std::fflush(stdout);
   };
   const data::Loader loader = job.loader();
@@ -182,30 +201,31 @@ void record(Job& job) {
   std::vector<Tensor> losses;
   for (int64_t i = 0; i < job.o.steps; ++i) {
     const data::Sample batch = *batches.next();
+    job.sgd.set_lr(vox::optim::polynomial_lr(i, {.base_lr = 1e-2, .total_steps = job.o.steps}));
     file[vox::str("image.", i)] = batch[0].to(vox::Device::cpu()).to(vox::bf16);
     file[vox::str("label.", i)] = batch[1].to(vox::Device::cpu());
     losses.push_back(job.step(batch[0].to(vox::bf16).to(vox::f32), batch[1]));
   }
   file["losses"] = vox::stack(losses).to(vox::Device::cpu());
   vox::nn::save(job.o.record, file);
-  std::printf("{\"part\": \"record\", \"first_loss\": %.6f, \"last_loss\": %.6f}\n", losses.front().item(),
-              losses.back().item());
+  std::printf("{\"part\": \"record\", \"first_loss\": %.6f, \"last_loss\": %.6f, %s}\n",
+              losses.front().item(), losses.back().item(), memory(job).c_str());
 }
 
-/// Windows of the size of the box, half overlapping, of a volume of 1.5 x 2 x 2.5 boxes: 192 x 256 x 320
-/// voxels for boxes of 128.
+/// The 64 windows of the size of the box, half overlapping, of a cubic volume of 2.5 boxes: of 320 voxels for
+/// boxes of 128.
 void infer(Job& job) {
   const auto guard = vox::no_grad();
   job.network.eval();
-  const int64_t n = job.o.size;
-  const Tensor volume = vox::randn({1, n * 3 / 2, n * 2, n * 5 / 2}, {.device = job.device});
+  const int64_t n = job.o.size, whole = n * 5 / 2;
+  const Tensor volume = vox::randn({1, whole, whole, whole}, {.device = job.device});
   const vox::nn::SlidingWindowOptions options{
       .window = {n, n, n}, .batch_size = job.o.batch, .device = job.device};
   const double volumes = rate(job, [&] { vox::nn::sliding_window(volume, job.network, options); });
   const auto windows =
-      static_cast<double>(vox::nn::plan_windows({n * 3 / 2, n * 2, n * 5 / 2}, {n, n, n}, 0.5).size());
-  std::printf("{\"part\": \"inference\", \"volumes_per_s\": %.4f, \"windows_per_s\": %.3f}\n", volumes,
-              volumes * windows);
+      static_cast<double>(vox::nn::plan_windows({whole, whole, whole}, {n, n, n}, 0.5).size());
+  std::printf("{\"part\": \"inference\", \"volumes_per_s\": %.4f, \"windows_per_s\": %.3f, %s}\n", volumes,
+              volumes * windows, memory(job).c_str());
 }
 
 }  // namespace

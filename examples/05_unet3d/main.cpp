@@ -169,9 +169,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   const auto set_dtype = [&](const std::string& option, const std::string& value) {
-    if (value != "f32" && value != "bf16")
-      throw mri::UsageError(option + ": '" + value + "' is not f32 or bf16");
-    options.dtype = value;
+    options.dtype = mri::one_of(option, value, {"f32", "bf16"});
   };
   const auto set_batch = [&](const std::string& option, const std::string& value) {
     options.batch = mri::parse_number<int64_t>(option, value, 1, 1024);

@@ -20,6 +20,7 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "../common/options.h"
 #include "../common/ranks.h"
 #include "predict.h"
 #include "train.h"
@@ -58,10 +59,6 @@ constexpr const char* kUsage =
     "  --precision P       of its convolutions: f32 (default), tf32 or bf16; predict knows f16 too\n"
     "  --threads N         CPU threads (default: all cores)\n";
 
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 struct Arguments {
   std::filesystem::path model, input, previous;
   std::vector<std::string> folds;
@@ -70,31 +67,12 @@ struct Arguments {
   int64_t ranks = 1;
 };
 
-double number(const std::string& option, const std::string& text, double least, double most) {
-  std::istringstream in(text);
-  double value = 0;
-  if (!(in >> value) || !in.eof() || !(value >= least && value <= most))
-    throw UsageError(vox::str(option, ": '", text, "' is not a number from ", least, " to ", most));
-  return value;
-}
+using Settings = std::map<std::string, mri::Setter>;
+using mri::one_of, mri::parse_number, mri::UsageError;
 
-std::string one_of(const std::string& option, const std::string& text,
-                   std::initializer_list<const char*> allowed) {
-  std::string list;
-  for (const char* const word : allowed) {
-    if (text == word) return text;
-    list += list.empty() ? word : std::string(", ") + word;
-  }
-  throw UsageError(option + ": '" + text + "' is not one of " + list);
+int64_t whole(const std::string& option, const std::string& text, int64_t least) {
+  return parse_number<int64_t>(option, text, least, 1'000'000'000);
 }
-
-int64_t whole(const std::string& option, const std::string& text, double least) {
-  const double value = number(option, text, least, 1e9);
-  if (value != std::floor(value)) throw UsageError(option + ": '" + text + "' is not a whole number");
-  return static_cast<int64_t>(value);
-}
-
-using Settings = std::map<std::string, std::function<void(const std::string&, const std::string&)>>;
 
 Settings predict_settings(Arguments& a) {
   return {
@@ -106,11 +84,7 @@ Settings predict_settings(Arguments& a) {
          std::istringstream in(v);
          for (std::string fold; std::getline(in, fold, ',');) a.folds.push_back(fold);
        }},
-      {"--step", [&](auto& o, auto& v) { a.predict.step = number(o, v, 0.01, 1); }},
-      {"--precision",
-       [&](auto& o, auto& v) {
-         a.train.precision = one_of(o, v, {"f32", "tf32", "bf16", "f16"});
-       }},
+      {"--step", [&](auto& o, auto& v) { a.predict.step = parse_number<double>(o, v, 0.01, 1); }},
   };
 }
 
@@ -127,10 +101,6 @@ Settings train_settings(Arguments& a) {
       {"--seed", [&](auto& o, auto& v) { t.seed = whole(o, v, 0); }},
       {"--workers", [&](auto& o, auto& v) { t.workers = whole(o, v, 1); }},
       {"--ranks", [&](auto& o, auto& v) { a.ranks = whole(o, v, 1); }},
-      {"--precision",
-       [&](auto& o, auto& v) {
-         t.precision = one_of(o, v, {"f32", "tf32", "bf16"});
-       }},
   };
 }
 
@@ -142,20 +112,13 @@ Arguments parse(int argc, char** argv, bool trains) {
   settings["--device"] = [&](auto& o, auto& v) {
     a.train.device = one_of(o, v, {"cpu", "cuda"}) == "cuda" ? vox::Device::cuda() : vox::Device::cpu();
   };
-  settings["--threads"] = [&](auto& o, auto& v) {
-    vox::set_num_threads(static_cast<int>(number(o, v, 1, 1024)));
-  };
-  for (int i = 2; i < argc; ++i) {
-    const std::string option = argv[i];
-    if (option == (trains ? "--resume" : "--no-mirroring")) {
-      (trains ? a.train.resume : a.predict.mirror) = trains;
-      continue;
-    }
-    const auto setting = settings.find(option);
-    if (setting == settings.end()) throw UsageError("unknown option '" + option + "'");
-    if (i + 1 == argc) throw UsageError(option + " needs a value");
-    setting->second(option, argv[++i]);
-  }
+  std::vector<std::string> words{"f32", "tf32", "bf16"};
+  if (!trains) words.emplace_back("f16");
+  settings["--precision"] = [&](auto& o, auto& v) { a.train.precision = one_of(o, v, words); };
+  settings["--threads"] = [&](auto& o, auto& v) { vox::set_num_threads(parse_number<int>(o, v, 1, 1024)); };
+  const mri::Flags flags{{trains ? "--resume" : "--no-mirroring",
+                          [&] { (trains ? a.train.resume : a.predict.mirror) = trains; }}};
+  mri::parse_arguments(argc, argv, 2, flags, settings);
   if (a.train.workers == 0) a.train.workers = a.train.device.is_cuda() ? vox::get_num_threads() : 1;
   a.predict.device = a.train.device, a.predict.precision = a.train.precision;
   const bool complete =
@@ -173,10 +136,11 @@ Arguments parse(int argc, char** argv, bool trains) {
   if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
   words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--ranks") == 0)
+    const std::string word = argv[i];
+    if (word == "--ranks")
       ++i;
-    else
-      words.emplace_back(argv[i]);
+    else if (!word.starts_with("--ranks="))
+      words.push_back(word);
   }
   std::vector<char*> list;
   for (std::string& word : words) list.push_back(word.data());
@@ -211,7 +175,7 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::strcmp(argv[1], "--help") == 0) return std::fputs(kUsage, stdout), 0;
     const std::string command = argc > 1 ? argv[1] : "";
     if (command != "predict" && command != "train")
-      throw UsageError("the first argument is 'predict' or 'train'");
+      throw UsageError("the first argument is 'predict' or 'train'; --help lists the rest");
     const Arguments a = parse(argc, argv, command == "train");
     if (a.ranks > 1) start_ranks(a.ranks, argc, argv);
     if (command == "train") {
@@ -223,7 +187,7 @@ int main(int argc, char** argv) {
     nnunet::predict_folder(model, a.input, a.train.output, a.previous, a.predict, report);
     return 0;
   } catch (const UsageError& error) {
-    std::fprintf(stderr, "voxgrad_nnunet: %s; --help lists the options\n", error.what());
+    std::fprintf(stderr, "voxgrad_nnunet: %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "voxgrad_nnunet: %s\n", error.what());

@@ -11,20 +11,29 @@ using std::filesystem::path;
 
 namespace {
 
-// The network's logits of `input`, (C, D, H, W); a 2-D network works plane by plane.
+// The network's logits of `input`, (C, D, H, W), in host memory; a 2-D network works plane by plane.
 vox::Tensor slide(const Model& model, UNet& network, const vox::Tensor& input,
                   const PredictOptions& options) {
+  if (options.device.is_cuda() && !input.device().is_cuda()) {
+    try {
+      return slide(model, network, input.to(options.device), options);
+    } catch (const vox::OutOfMemoryError&) {  // then windows go there one by one, and their logits come back
+      vox::cuda::empty_cache(options.device);
+    }
+  }
   vox::nn::SlidingWindowOptions windows{.window = {model.patch.d, model.patch.h, model.patch.w},
                                         .step = options.step,
+                                        .batch_size = input.device().is_cuda() ? 2 : 1,
                                         .device = options.device};
   for (const int64_t axis : model.mirrored_axes)
     if (options.mirror) windows.mirror.push_back(axis);
-  if (!model.is_2d()) return vox::nn::sliding_window(input, network, windows);
+  const vox::Device host = vox::Device::cpu();
+  if (!model.is_2d()) return vox::nn::sliding_window(input, network, windows).to(host);
   windows.window = {model.patch.h, model.patch.w};
   const auto plane = [&](const vox::Tensor& x) { return network(x.unsqueeze(2)).squeeze(2); };
   std::vector<vox::Tensor> planes;
   for (int64_t d = 0; d < input.size(1); ++d)
-    planes.push_back(vox::nn::sliding_window(input.select(1, d), plane, windows));
+    planes.push_back(vox::nn::sliding_window(input.select(1, d), plane, windows).to(host));
   return vox::stack(planes, 1);
 }
 
@@ -99,19 +108,25 @@ vox::Image read_scan(const ScanFiles& files) {
 
 void predict_folder(const Model& model, const path& input, const path& output, const path& previous,
                     const PredictOptions& options, const std::function<void(const std::string&)>& report) {
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
   const std::vector<ScanFiles> scans = find_scans(model, input);
   std::filesystem::create_directories(output);
   for (const ScanFiles& files : scans) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     vox::Image scan = read_scan(files);
     vox::Tensor first_stage;
     if (model.is_cascade && !previous.empty())
       first_stage = vox::read_image(previous / (files.name + model.file_ending)).data;
     const Case one = preprocess(model, scan.data, scan.spacing, first_stage);
-    scan.data = mask_of(model, one, predict_logits(model, one.input, options));
+    const auto middle = Clock::now();
+    const vox::Tensor logits = predict_logits(model, one.input, options);
+    const Seconds network = Clock::now() - middle;
+    scan.data = mask_of(model, one, logits);
     vox::write_image(output / (files.name + model.file_ending), scan);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    report(vox::str(files.name, model.file_ending, ": ", seconds.count(), " s"));
+    const Seconds all = Clock::now() - start;
+    report(vox::str(files.name, model.file_ending, ": ", all.count(), " s, of these ", network.count(),
+                    " s for the network"));
   }
 }
 

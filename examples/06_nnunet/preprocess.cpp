@@ -39,6 +39,7 @@ void fill_holes(std::vector<uint8_t>& mask, const Size& size) {
     if (!mask[n] && !outside[n]) outside[n] = 1, front.push_back(i);
   };
   for (int64_t i = 0; i < static_cast<int64_t>(mask.size()); ++i) {
+    if (mask[static_cast<size_t>(i)]) continue;
     int neighbours = 0;
     for_each_neighbour(i, size, [&](int64_t) { ++neighbours; });
     if (neighbours < 6) reach(i);
@@ -88,11 +89,13 @@ vox::ResampleOptions options_for(const Spacing& from, const Spacing& to, const R
 
 vox::Tensor resample(const vox::Tensor& x, const Size& size, const Spacing& from, const Spacing& to,
                      const Resampling& rule) {
+  if (size_of(x) == size) return x;
   return vox::resample(x, {size[0], size[1], size[2]}, options_for(from, to, rule));
 }
 
 vox::Tensor resample_labels(const vox::Tensor& x, const Size& size, const Spacing& from, const Spacing& to,
                             const Resampling& rule) {
+  if (size_of(x) == size) return x;
   return vox::resample_labels(x, {size[0], size[1], size[2]}, options_for(from, to, rule));
 }
 
@@ -214,15 +217,16 @@ Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, v
 }
 
 vox::Tensor mask_of(const Model& model, const Case& scan, const vox::Tensor& logits) {
-  const vox::Tensor fine = resample(logits, scan.cropped, scan.target, scan.spacing, model.logits);
-  vox::Tensor labels;
-  if (model.labels.has_regions()) {
-    labels = vox::zeros(fine[0].shape());
-    for (size_t i = 0; i < model.labels.region_order.size(); ++i)  // sigmoid(x) > 0.5 is x > 0
-      labels = vox::where(vox::gt(fine[static_cast<int64_t>(i)], 0),
-                          vox::full({}, model.labels.region_order[i]), labels);
-  } else {
-    labels = vox::argmax(fine, 0).to(vox::f32);
+  vox::Tensor best, labels = vox::zeros({scan.cropped[0], scan.cropped[1], scan.cropped[2]});
+  for (int64_t head = 0; head < logits.size(0); ++head) {  // one by one, because all may be large
+    const vox::Tensor x =
+        resample(logits.slice(0, head, head + 1), scan.cropped, scan.target, scan.spacing, model.logits)[0];
+    if (model.labels.has_regions()) {  // sigmoid(x) > 0.5 is x > 0
+      labels = vox::where(vox::gt(x, 0), model.labels.region_order[static_cast<size_t>(head)], labels);
+    } else {
+      if (head > 0) labels = vox::where(vox::gt(x, best), head, labels);
+      best = head > 0 ? vox::maximum(best, x) : x;
+    }
   }
   vox::Tensor whole = vox::zeros({scan.whole[0], scan.whole[1], scan.whole[2]});
   crop(whole, scan.box).copy_(labels);

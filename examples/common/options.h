@@ -10,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace mri {
 
@@ -48,38 +49,24 @@ Number parse_number(const std::string& option, const std::string& text, Number l
   throw UsageError(message.str());
 }
 
-using Setter = std::function<void(const std::string& option, const std::string& value)>;
+/// `text`, if it is one of the words.
+inline std::string one_of(const std::string& option, const std::string& text,
+                          const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) {
+    if (text == word) return text;
+    list += (list.empty() ? "" : ", ") + word;
+  }
+  throw UsageError(option + ": '" + text + "' is not one of " + list);
+}
 
-/// Stores the arguments in `options`. `settings` are options of one experiment. Throws UsageError for unknown
-/// options, missing values and values out of range.
-inline void parse_options(int argc, const char* const* argv, Options& options,
-                          std::map<std::string, Setter> settings = {}) {
-  bool volume_given = false;
-  const std::map<std::string, std::function<void()>> flags{
-      {"--phantom", [&] { options.phantom = true; }},
-      {"--resume", [&] { options.resume = true; }},
-      {"--help", [&] { options.help = true; }},
-  };
-  settings.merge(std::map<std::string, Setter>{
-      {"--device",
-       [&](auto& option, auto& value) {
-         if (value != "cpu" && value != "cuda")
-           throw UsageError(option + ": '" + value + "' is not cpu or cuda");
-         options.device = value;
-       }},
-      {"--threads", [&](auto& o, auto& v) { options.threads = parse_number<int>(o, v, 1, 1024); }},
-      {"--seed", [&](auto& o, auto& v) { options.seed = parse_number<uint64_t>(o, v, 0, UINT64_MAX); }},
-      {"--steps", [&](auto& o, auto& v) { options.steps = parse_number<int64_t>(o, v, 1, 10'000'000); }},
-      {"--stop-after",
-       [&](auto& o, auto& v) { options.stop_after = parse_number<int64_t>(o, v, 1, 10'000'000); }},
-      {"--minutes", [&](auto& o, auto& v) { options.minutes = parse_number<double>(o, v, 0.01, 100'000); }},
-      {"--phantom-size",
-       [&](auto& o, auto& v) { options.phantom_size = parse_number<int64_t>(o, v, 64, 512); }},
-      {"--volume", [&](auto&, auto& v) { options.volume = v, volume_given = true; }},
-      {"--unseen", [&](auto&, auto& v) { options.unseen = v; }},
-      {"--out", [&](auto&, auto& v) { options.out = v; }},
-  });
-  for (int i = 1; i < argc; ++i) {
+using Setter = std::function<void(const std::string& option, const std::string& value)>;
+using Flags = std::map<std::string, std::function<void()>>;
+
+/// Calls the flag or the setter of each argument, of those from number `first` on.
+inline void parse_arguments(int argc, const char* const* argv, int first, const Flags& flags,
+                            const std::map<std::string, Setter>& settings) {
+  for (int i = first; i < argc; ++i) {
     std::string option = argv[i];
     if (const auto flag = flags.find(option); flag != flags.end()) {
       flag->second();
@@ -99,6 +86,36 @@ inline void parse_options(int argc, const char* const* argv, Options& options,
     if (value.empty()) throw UsageError(option + " needs a value");
     setting->second(option, value);
   }
+}
+
+/// Stores the arguments in `options`. `settings` are options of one experiment. Throws UsageError for unknown
+/// options, missing values and values out of range.
+inline void parse_options(int argc, const char* const* argv, Options& options,
+                          std::map<std::string, Setter> settings = {}) {
+  bool volume_given = false;
+  const Flags flags{
+      {"--phantom", [&] { options.phantom = true; }},
+      {"--resume", [&] { options.resume = true; }},
+      {"--help", [&] { options.help = true; }},
+  };
+  settings.merge(std::map<std::string, Setter>{
+      {"--device",
+       [&](auto& o, auto& v) {
+         options.device = one_of(o, v, {"cpu", "cuda"});
+       }},
+      {"--threads", [&](auto& o, auto& v) { options.threads = parse_number<int>(o, v, 1, 1024); }},
+      {"--seed", [&](auto& o, auto& v) { options.seed = parse_number<uint64_t>(o, v, 0, UINT64_MAX); }},
+      {"--steps", [&](auto& o, auto& v) { options.steps = parse_number<int64_t>(o, v, 1, 10'000'000); }},
+      {"--stop-after",
+       [&](auto& o, auto& v) { options.stop_after = parse_number<int64_t>(o, v, 1, 10'000'000); }},
+      {"--minutes", [&](auto& o, auto& v) { options.minutes = parse_number<double>(o, v, 0.01, 100'000); }},
+      {"--phantom-size",
+       [&](auto& o, auto& v) { options.phantom_size = parse_number<int64_t>(o, v, 64, 512); }},
+      {"--volume", [&](auto&, auto& v) { options.volume = v, volume_given = true; }},
+      {"--unseen", [&](auto&, auto& v) { options.unseen = v; }},
+      {"--out", [&](auto&, auto& v) { options.out = v; }},
+  });
+  parse_arguments(argc, argv, 1, flags, settings);
   if (options.phantom && volume_given)
     throw UsageError("--phantom and --volume exclude each other: choose one head");
 }
