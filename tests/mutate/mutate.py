@@ -260,8 +260,14 @@ def make(path, text):
 
 
 def sources():
-    names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True).split("\n")
-    return {name: (ROOT / name).read_bytes() for name in names if name and (ROOT / name).is_file()}
+    """The files of the tree, without those that .gitignore names. (Without Git, which may not be there.)"""
+    files = {}
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [f for f in folders if not re.match(r"build|out$|\.|__pycache__|my_exercises", f)]
+        for path in (pathlib.Path(folder, name) for name in names if not name.startswith(".")):
+            if path.is_file():
+                files[str(path.relative_to(ROOT))] = path.read_bytes()
+    return files
 
 
 def generate(below, count, seed, kernels, used):
@@ -290,7 +296,7 @@ def generate(below, count, seed, kernels, used):
     sizes = {name: sum(map(len, of.values())) ** 0.5 for name, of in groups.items()}
     result, taken = [], {(m.path, re.sub("[«»]", "", m.line)) for m in used}
     for name, of in sorted(groups.items()):
-        left, queues = round(count * sizes[name] / sum(sizes.values())), [sorted(q, key=lambda p: p[0]) for q in of.values()]
+        left, queues = round(count * sizes[name] / sum(sizes.values())), [sorted(q, key=lambda p: p[0]) for _, q in sorted(of.items())]
         while left > 0 and any(queues):
             for queue in queues:
                 while queue and left > 0:
