@@ -227,7 +227,9 @@ def operand(line, begin, end, logical):
         return None
     while line[right - 1] == " ":
         right -= 1
-    return (left, right) if left <= begin and end <= right and not re.search('[;"]', line[left:right]) else None
+    whole = line[left:right]
+    declares = re.match(r"[\w:<>]+[&*]* \w", whole) or re.search('[;"]', whole)
+    return (left, right) if left <= begin and end <= right and not declares else None
 
 
 def make(path, text):
@@ -342,7 +344,7 @@ def build(mutants, *targets):
             return mutants
         wrong = []
         for line in run.stdout.split("\n"):
-            if re.search(r"error|required from|constexpr", line):
+            if re.search(r"error|required from|constexpr", line) and not re.search("not declared|is undefined", line):
                 for path, number in re.findall(r"([\w/.-]+\.\w+)[:(](\d+)[:)]", line):
                     wrong += [m for m in [at.get((path, int(number)))] if m and m not in wrong]
         if not wrong:
