@@ -13,14 +13,14 @@ The file; a line of it, in which « and » mark what changes; and what stands th
 ';' is a statement ('-': it is left out), any other one is an expression. The line must be in the file exactly once.
 After the file, '|' begins a note.
 
-OPERATORS below make more such mutants, of all sources and of headers that few files include. --sample takes a share from
-each folder and from each operator, always the same ones for the same --seed. survivors.txt lists mutants that no test
-can or need notice; their notes say why.
+OPERATORS make more such mutants, of all sources and of headers that few files include. --sample takes a share from each
+folder and from each operator, the same ones for the same --seed. survivors.txt lists mutants that no test can or need
+notice; their notes say why.
 
 All mutants are in one build of a copy of the tree, in build/mutate (VOXGRAD_PRESET: cpu-release). The environment
-variable VOXGRAD_MUTANT chooses one. Those that do not compile are left out. Each test of ctest runs once and notes which
-mutants it reaches. A mutant meets the tests that reach it, the quickest first. It is killed if one fails, crashes or
-takes too long. The exit status is 1 if a mutant survives that is not in survivors.txt.
+variable VOXGRAD_MUTANT chooses one (switch.h). Those that do not compile are left out. Each test of ctest runs once and
+notes which mutants it reaches. A mutant meets the tests that reach it, the quickest first. It is killed if one fails,
+crashes or takes too long. The exit status is 1 if a mutant survives that is not in survivors.txt.
 """
 
 import argparse
@@ -50,57 +50,6 @@ NEED_GPU = re.compile(r"nccl|cuda/runtime|/launch|\.cuh?$")  # what no test reac
 MOST_USERS = 12  # a header that more sources include is not changed: everything would be compiled again
 MEMORY = 12 << 30  # bytes that a process with a mutant may have
 
-# vox_mutant(n) is whether n is chosen. With VOXGRAD_MUTANT=-1 it notes n in the file VOXGRAD_REACHED, by system calls
-# only, which no test intercepts. Kernels note it in memory that the host reads at exit.
-CHOICE = """#ifndef VOX_MUTANT
-#define VOX_MUTANT
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-namespace {
-const int vox_chosen = [] { const char* n = std::getenv("VOXGRAD_MUTANT"); return n ? std::atoi(n) : 0; }();
-[[gnu::noinline]] bool vox_reached(int n) {
-  static unsigned char noted[1 << 14];
-  if (noted[n]) return false;
-  noted[n] = 1;
-  char line[16];
-  const int saved = errno;
-  const long file = syscall(SYS_openat, AT_FDCWD, std::getenv("VOXGRAD_REACHED"), O_WRONLY | O_APPEND | O_CREAT, 0644);
-  syscall(SYS_write, file, line, std::snprintf(line, sizeof(line), "%d\\n", n));
-  syscall(SYS_close, file);
-  errno = saved;
-  return false;
-}
-#ifdef __CUDACC__
-__constant__ int vox_kernels_chosen;
-__constant__ unsigned char* vox_kernels_noted;
-unsigned char* vox_noted;
-const bool vox_ready = [] {
-  if (vox_chosen == 0 || cudaMemcpyToSymbol(vox_kernels_chosen, &vox_chosen, sizeof(int))) return false;
-  if (vox_chosen > 0 || cudaHostAlloc(&vox_noted, 1 << 14, cudaHostAllocMapped)) return true;
-  std::memset(vox_noted, 0, 1 << 14);
-  cudaMemcpyToSymbol(vox_kernels_noted, &vox_noted, sizeof(vox_noted));
-  return std::atexit([] { for (int n = 0; n < 1 << 14; ++n) if (vox_noted[n]) vox_reached(n); }) == 0;
-}();
-__host__ __device__
-#endif
-inline bool vox_mutant(int n) {
-#ifdef __CUDA_ARCH__
-  if (vox_kernels_chosen < 0) vox_kernels_noted[n] = 1;
-  return vox_kernels_chosen == n;
-#else
-  return vox_chosen == n || (vox_chosen < 0 && vox_reached(n));
-#endif
-}
-}
-#endif
-#line 1 "FILE"
-"""
-
 
 @dataclass
 class Mutant:
@@ -121,8 +70,7 @@ class Mutant:
 
     def place(self, text):
         """Begin and end of what changes, and the choice between it and what is wrong."""
-        before, rest = self.line.split("«", 1)
-        old, after = rest.split("»", 1)
+        before, old, after = re.split("[«»]", self.line)
         if text.count(before + old + after) != 1:
             sys.exit(f"mutate: is in the file {text.count(before + old + after)} times:\n{self}")
         begin = text.index(before + old + after) + len(before)
@@ -144,21 +92,22 @@ def read_mutants(file):
     return mutants
 
 
-# Operators. Each finds its places in a line by an expression, whose group 1 becomes what the dictionary or function says.
-# What is replaced is the whole operand around the place, so that no precedence changes; or, with TOKEN, the place alone.
+# An operator finds its places in a line by an expression, whose group 1 becomes what the dictionary or function says.
+# What is marked is the whole operand around the place, so that no precedence changes; or, with ALONE, the place.
 
-TOKEN = True
+ALONE = True
 AXES = {"d": "h", "h": "w", "w": "d", "0": "1", "1": "2", "2": "0"}
+CONDITION = r"\b(?:if|while) \((?!.*;|(?:const )?[\w:]+[&*]? \w+ = )(.+)\)(?: \{| return\b.*| continue;| break;| throw\b.*)?$"
 OPERATORS = [
     ("bound", r" (<=?|>=?) ", {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}),
     ("comparison", r" ([=!]=|&&|\|\|) ", {"==": "!=", "!=": "==", "&&": "||", "||": "&&"}),
     ("comparison", r"(?<![\w)])(!)(?=[\w(])", {"!": ""}),
     ("sign", r" ([+-]) ", {"+": "-", "-": "+"}),
     ("sign", r"(?:[(,=?:] ?|return )(-)(?=[\w(])", {"-": ""}),
-    ("sign", r"^\s+(\S+ [+-]= .*;)$", lambda old: re.sub(" (.)=", lambda m: " +=" if m[1] == "-" else " -=", old, 1)),
+    ("sign", r"^\s+(\S+ [+-]= .*;)$", lambda old: re.sub(" (.)=", lambda m: " +=" if m[1] == "-" else " -=", old, 1), ALONE),
     ("factor", r" ([*/%]) ", {"*": "/", "/": "*", "%": "/"}),
-    ("number", r"(?<![\w.<\[\"'])(\d+)(?![\w.>'])", lambda old: str(int(old) + 1) if old != "1" else "0", TOKEN),
-    ("number", r"(?<![\w.])(\d+\.\d*f?|\d+e-?\d+)(?![\w.])", lambda old: f"2 * {old}", TOKEN),
+    ("number", r"(?<![\w.<\[\"'])(\d+)(?![\w.>'])", lambda old: str(int(old) + 1) if old != "1" else "0", ALONE),
+    ("number", r"(?<![\w.])(\d+\.\d*f?|\d+e-?\d+)(?![\w.])", lambda old: f"2 * {old}", ALONE),
     ("number", r"std::(min|max)\b", {"min": "max", "max": "min"}),
     ("axis", r"\.([dhw])\b(?!\()", AXES),
     ("axis", r"\w\[([012])\]", AXES),
@@ -166,12 +115,12 @@ OPERATORS = [
      lambda old: re.sub(r"\((.*), (.*)\)", r"(\2, \1)", old)),
     ("copy", r"\w(\.(?:clone|contiguous|detach)\(\))", lambda old: ""),
     ("dtype", r"\w(\.to\([\w.]+\))", lambda old: ""),
-    ("dtype", r"\b([fi]64|b?f16|f32)\b", {"f64": "f32", "f32": "f64", "i64": "f32", "bf16": "f16", "f16": "bf16"}, TOKEN),
-    ("condition", r"\b(?:if|while) \((?!.*;)(.+)\)(?: \{| return\b.*| continue;| break;| throw\b.*)?$", lambda old: "false"),
-    ("condition", r"\b(?:if|while) \((?!.*;)(.+)\)(?: \{| return\b.*| continue;| break;| throw\b.*)?$", lambda old: "true"),
-    ("check", r"(?<![.\w])check(?:<\w+>)?\(([^,]+)[,)]", lambda old: "true", TOKEN),
+    ("dtype", r"\b([fi]64|b?f16|f32)\b", {"f64": "f32", "f32": "f64", "i64": "f32", "bf16": "f16", "f16": "bf16"}, ALONE),
+    ("condition", CONDITION, lambda old: "false", ALONE),
+    ("condition", CONDITION, lambda old: "true", ALONE),
+    ("check", r"(?<![.\w])check(?:<\w+>)?\(([^,]+)[,)]", lambda old: "true", ALONE),
     ("statement", r"^\s+(?!return|throw|delete|else|case|using|co_|break|continue)([\w:.<>-]+\(.*\);|"
-                  r"[\w.>\[\]*-]+ [-+*/|&]?= .*;|(?:\+\+|--)[\w.]+;)$", lambda old: "-"),
+                  r"[\w.>\[\]*-]+ [-+*/|&]?= .*;|(?:\+\+|--)[\w.]+;)$", lambda old: "-", ALONE),
 ]
 NO_CODE = re.compile(r"constexpr|template|static_assert|using |enum |case |operator|requires|noexcept|namespace|typename|asm")
 
@@ -182,8 +131,7 @@ def masked(text):
     text = re.sub(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|^[ ]*#(?:\\\n|.)*', blank, text, flags=re.M)
     text = re.sub(r"'(?:\\.|[^\\'\n])'", lambda m: "'" + "_" * (len(m[0]) - 2) + "'", text)
     text = re.sub(r'"(?:\\.|[^"\\\n])*"', lambda m: '"' + " " * (len(m[0]) - 2) + '"', text)
-    text = re.sub(r"constexpr [^;(){}]*[={][^;]*;", blank, text)
-    result = list(text)
+    result = list(re.sub(r"constexpr [^;(){}]*[={][^;]*;", blank, text))
     for call in re.finditer(r"\bcheck(?:<\w+>)?\(|\bthrow [\w:]+\(", text):
         depth, code = 1, call[0].startswith("check")
         for i in range(call.end(), len(text)):
@@ -196,85 +144,66 @@ def masked(text):
     return "".join(result)
 
 
-def operand(line, begin, end, logical):
-    """The bounds of the whole operand of `line` around [begin, end), or nothing if it does not end in this line."""
-    stop = {"&&": ("||",), "||": ()}.get(logical, ("&&", "||"))
+def operand(line, begin, end, operator):
+    """The bounds of the whole operand around [begin, end), or nothing if it has none or does not end in this line."""
+    stop = {"&&": ("||",), "||": ()}.get(operator, ("&&", "||"))
 
     def ends(i):
-        c, two = line[i], line[i - 1:i + 1]
-        if c == ":":
-            return "::" not in (line[i:i + 2], two)
-        if c == "=":
-            return line[i + 1:i + 2] != "=" and line[i - 1] not in "=!<>"
-        return c in ",;?" or line[i:i + 2] in stop or two in stop
+        here = line[i:i + 2], line[i - 1:i + 1]
+        return line[i] in ",;?" or line[i] == ":" and "::" not in here or not set(stop).isdisjoint(here) or \
+            line[i] == "=" and here[0] != "==" and not re.match("[=!<>]=", here[1])
 
-    depth, left = 0, begin
-    while left > 0:
-        c = line[left - 1]
-        if depth == 0 and (c in "([{" or ends(left - 1)):
-            break
-        depth += (c in ")]}") - (c in "([{")
-        left -= 1
-    left += re.match(r"\s*(?:(?:if|for|while) \(.*\) )?(?:(?:return|throw|else)\b\s*)?", line[left:begin]).end()
-    depth, right = 0, end
-    while right < len(line):
-        c = line[right]
-        if depth == 0 and (c in ")]}" or ends(right)):
-            break
-        depth += (c in "([{") - (c in ")]}")
-        right += 1
-    if depth or line[right:right + 1] == "=" or line[right - 1:right + 1] in ("+=", "-=", "*=", "/=", "|=", "&="):
-        return None
-    while line[right - 1] == " ":
-        right -= 1
-    whole = line[left:right]
-    declares = re.match(r"[\w:<>]+[&*]* \w", whole) or re.search('[;"]', whole)
-    return (left, right) if left <= begin and end <= right and not declares else None
+    def walk(i, step):
+        depth = 0
+        while 0 <= i < len(line) and (depth or line[i] not in ("([{", ")]}")[step > 0] and not ends(i)):
+            depth += step * ((line[i] in "([{") - (line[i] in ")]}"))
+            i += step
+        return i, depth
+
+    (left, _), (right, depth) = walk(begin - 1, -1), walk(end, 1)
+    left += 1 + re.match(r"\s*(?:(?:if|for|while) \(.*\) )?(?:(?:return|throw|else)\b\s*)?", line[left + 1:begin]).end()
+    whole = line[left:right].rstrip()
+    if depth or line[right:right + 1] == "=" or re.match(r"[\w:<>]+[&*]* \w", whole) or re.search('[;"]', whole):
+        return None  # cut off, assigned to, a declaration, or words
+    return (left, left + len(whole)) if left <= begin and end <= left + len(whole) else None
 
 
 def make(path, text):
-    """All mutants of a file: (operator, mutant)."""
+    """All mutants of a file."""
     code, lines = masked(text).split("\n"), text.split("\n")
-    times = collections.Counter(line.strip() for line in lines)
     for number, (plain, line) in enumerate(zip(code, lines)):
-        if NO_CODE.search(plain) or not plain.startswith("  ") or text.count(line.strip()) != 1 or times[line.strip()] != 1:
+        if NO_CODE.search(plain) or not plain.startswith("  ") or text.count(line.strip()) != 1:
             continue
         before = next((c.rstrip()[-1] for c in reversed(code[:number]) if c.strip()), ";")
         after = next((c.lstrip()[0] for c in code[number + 1:] if c.strip()), ";")
-        for name, pattern, change, *token in OPERATORS:
+        for name, pattern, change, *alone in OPERATORS:
             for match in re.finditer(pattern, plain):
-                old = line[match.start(1):match.end(1)]
-                whole = match.span(1)
+                begin, end = match.span(1)
+                old = line[begin:end]
+                whole = (begin, end) if alone else operand(plain, begin, end, old)
+                if not whole or old.endswith(";") and before not in ";{}" or \
+                        name in ("condition", "statement") and plain.count("(") != plain.count(")"):
+                    continue
+                left, right = whole
+                if not alone and (not plain[:left].strip() and before not in ";{},(=?:&|" or
+                                  not plain[right:].strip() and after not in ";{},)]?:&|"):
+                    continue  # the operand may be a part of a longer one
                 changed = change[old] if isinstance(change, dict) else change(old)
-                if name in ("condition", "statement") or old.endswith(";"):
-                    if name == "statement" and before not in ";{}" or plain.count("(") != plain.count(")"):
-                        continue
-                    if name == "condition" and re.match(r"(const )?[\w:]+[&*]? \w+ = ", old):
-                        continue
-                elif not token:
-                    whole = operand(plain, *whole, old)
-                    if not whole or whole[0] == len(plain) - len(plain.lstrip()) and before not in ";{},(=?:&|" or \
-                            whole[1] == len(plain.rstrip()) and after not in ";{},)]?:&|":
-                        continue
-                new = line[whole[0]:match.start(1)] + changed + line[match.end(1):whole[1]]
-                marked = line[:whole[0]] + "«" + line[whole[0]:whole[1]] + "»" + line[whole[1]:]
-                yield name, Mutant(path, name, marked.strip(), new)
+                yield Mutant(path, name, f"{line[:left]}«{line[left:right]}»{line[right:]}".strip(),
+                             line[left:begin] + changed + line[end:right])
 
 
 def sources():
-    """The files of the tree, without those that .gitignore names. (Without Git, which may not be there.)"""
-    files = {}
+    """The files of the tree, without those that .gitignore names (there may be no Git)."""
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = [f for f in folders if not re.match(r"build|out$|\.|__pycache__|my_exercises", f)]
+        folders[:] = sorted(f for f in folders if not re.match(r"build|out$|\.|__pycache__|my_exercises", f))
         for path in (pathlib.Path(folder, name) for name in names if not name.startswith(".")):
-            if path.is_file():
-                files[str(path.relative_to(ROOT))] = path.read_bytes()
-    return files
+            yield str(path.relative_to(ROOT)), path.read_bytes()
 
 
 def generate(below, count, seed, kernels, used):
     """`count` mutants, shared among folders by the square root of how many there are, and in each among operators."""
-    files = {name: text.decode() for name, text in sources().items()
+    files = {name: text.decode() for name, text in sources()
              if name.startswith(GROUPS) and name.endswith((".cpp", ".h", ".cu", ".cuh"))}
     includes = {name: set(re.findall(r'#include [<"](?:voxgrad/)?([\w/.]+)', text)) for name, text in files.items()}
 
@@ -290,53 +219,44 @@ def generate(below, count, seed, kernels, used):
     for path, text in files.items():
         if not path.startswith(below) or path.startswith("cuda") and not PRESET.startswith("cuda"):
             continue
-        if re.search(r"\.cuh?$", path) if kernels else not NEED_GPU.search(path) and \
-                (path.endswith(".cpp") or users(path) <= MOST_USERS):
-            for operator, mutant in make(path, text):
-                order = hashlib.sha1(f"{seed}{mutant.key()}".encode()).hexdigest()
-                groups[mutant.group()][operator].append((order, mutant))
+        if re.search(r"\.cuh?$", path) if kernels else \
+                not NEED_GPU.search(path) and (path.endswith(".cpp") or users(path) <= MOST_USERS):
+            for mutant in make(path, text):
+                groups[mutant.group()][mutant.note].append(mutant)
     sizes = {name: sum(map(len, of.values())) ** 0.5 for name, of in groups.items()}
     result, taken = [], {(m.path, re.sub("[«»]", "", m.line)) for m in used}
     for name, of in sorted(groups.items()):
-        left, queues = round(count * sizes[name] / sum(sizes.values())), [sorted(q, key=lambda p: p[0]) for _, q in sorted(of.items())]
-        while left > 0 and any(queues):
-            for queue in queues:
-                while queue and left > 0:
-                    mutant = queue.pop(0)[1]
-                    place = mutant.path, re.sub("[«»]", "", mutant.line)
-                    if place not in taken:  # one for each line
-                        taken.add(place)
-                        result.append(mutant)
-                        left -= 1
-                        break
+        order = lambda m: hashlib.sha1(f"{seed}{m.key()}".encode()).hexdigest()
+        queues = [sorted(queue, key=order) for _, queue in sorted(of.items())]
+        most = len(result) + round(count * sizes[name] / sum(sizes.values()))
+        for mutant in filter(None, itertools.chain(*itertools.zip_longest(*queues))):
+            place = mutant.path, re.sub("[«»]", "", mutant.line)
+            if place not in taken and len(result) < most:  # one for each line
+                taken.add(place)
+                result.append(mutant)
     return result
-
-
-def write(path, text):
-    """Only what changed, so that the build compiles only that."""
-    if not path.exists() or path.read_bytes() != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text)
 
 
 def build(mutants, *targets):
     """Builds a copy of the tree with all mutants that compile, and returns those."""
-    files = sources()
-    for m in mutants:
-        if m.path not in files:
-            sys.exit(f"mutate: {m.path} does not exist")
+    files = dict(sources())
     while True:
         at = {}
         for name, text in files.items():
             here = [m for m in mutants if m.path == name]
+            for begin, end, choice, m in sorted(((*m.place(text.decode()), m) for m in here), key=lambda p: -p[0]):
+                at[name, text.decode().count("\n", 0, begin) + 1] = m
+                text = (text.decode()[:begin] + choice + text.decode()[end:]).encode()
             if here:
-                text = text.decode()
-                for begin, end, choice, m in sorted(((*m.place(text), m) for m in here), key=lambda p: -p[0]):
-                    at[name, text.count("\n", 0, begin) + 1] = m
-                    text = text[:begin] + choice + text[end:]
-                text = (CHOICE.replace("FILE", name) + text).encode()
-            write(TREE / name, text)
-            (TREE / name).chmod((ROOT / name).stat().st_mode)
+                text = (FOLDER / "switch.h").read_bytes() + f'#line 1 "{name}"\n'.encode() + text
+            path = TREE / name
+            if not path.exists() or path.read_bytes() != text:  # so that the build compiles only what changed
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text)
+            path.chmod((ROOT / name).stat().st_mode)
+        missing = [m for m in mutants if m.path not in files]
+        if missing:
+            sys.exit(f"mutate: has no file:\n{missing[0]}")
         arguments = os.environ.get("VOXGRAD_CMAKE_ARGS", "").split()
         subprocess.check_call(["cmake", "--preset", PRESET, *arguments], cwd=TREE, stdout=subprocess.DEVNULL)
         run = subprocess.run(["ninja", "-C", str(BUILD), "-k0", *targets], capture_output=True, text=True)
@@ -355,7 +275,7 @@ def build(mutants, *targets):
 
 @dataclass(frozen=True)
 class Test:
-    command: tuple  # of GoogleTest: the program, without a filter
+    command: tuple  # of GoogleTest: the program
     names: tuple  # of GoogleTest: the filter
     environment: tuple
     seconds: float = 0
@@ -365,16 +285,16 @@ def read_tests(kernels):
     """Those of ctest. Tests with a GPU start slowly, so those of a suite stay together."""
     label = "^(gpu|sanitize)$" if kernels else "^cpu$"
     listed = json.loads(subprocess.check_output(["ctest", "--show-only=json-v1", "-L", label], cwd=BUILD))
-    tests = collections.defaultdict(list)
+    tests = collections.defaultdict(tuple)
     for test in listed["tests"]:
-        command = test.get("command", [])
-        environment = next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), [])
+        command = tuple(test.get("command", []))
+        environment = tuple(next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), []))
         name = re.fullmatch(r"--gtest_filter=(([^*:.]+)\.[^*:]+)", command[1]) if len(command) > 1 else None
         if name and "/tests/test_" in command[0]:
-            tests[command[0], name[2 if kernels else 1], *environment].append((Test((command[0],), (), tuple(environment)), name[1]))
+            tests[command[:1], name[2 if kernels else 1], environment] += (name[1],)
         elif any(re.search("/tests/(test_|dist_victim)", word) for word in command):
-            tests[tuple(command), *environment].append((Test(tuple(command), (), tuple(environment)), None))
-    return [replace(of[0][0], names=tuple(name for _, name in of if name)) for of in tests.values()]
+            tests[command, "", environment] = ()
+    return [Test(command, names, environment) for (command, _, environment), names in tests.items()]
 
 
 def passes(tests, environment, seconds):
@@ -423,9 +343,9 @@ def killed(number, tests):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="?", default="")
+    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--sample", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=300, help="of the tests that a mutant meets, at most")
     options = parser.parse_args()
@@ -438,8 +358,7 @@ def main():
     built = build(mutants, "voxgrad_tests")
     if built[:len(listed)] != listed:
         sys.exit("mutate: a mutant of mutants.txt does not compile")
-    reaching = collections.defaultdict(list)
-    counts = collections.defaultdict(collections.Counter)
+    reaching, counts = collections.defaultdict(list), collections.defaultdict(collections.Counter)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for test, numbers in pool.map(reach, read_tests(kernels)):
             for number in numbers:
@@ -448,7 +367,7 @@ def main():
 
         def judge(mutant):
             tests = sorted(reaching[mutant.number], key=lambda t: t.seconds)
-            ends = list(itertools.accumulate(t.seconds for t in tests))
+            ends = itertools.accumulate(t.seconds for t in tests)
             tests = [t for t, end in zip(tests, ends) if end <= options.seconds]
             result = "killed" if killed(mutant.number, tests) else "accepted" if mutant.key() in accepted else "SURVIVED"
             return mutant, result, len(tests)
@@ -457,11 +376,11 @@ def main():
             counts[mutant.group()][result] += 1
             if result != "killed":
                 print(f"\n{result}, {tests} tests:\n{mutant}", end="", flush=True)
-    total = sum(counts.values(), collections.Counter())
+    counts["all"] = sum(counts.values(), collections.Counter())
     print()
-    for group, of in [*sorted(counts.items()), ("all", total)]:
+    for group, of in counts.items():
         print(f"{group:10} {of['killed']:4} of {sum(of.values()):4} killed, {of['accepted']} accepted, {of['SURVIVED']} survived")
-    sys.exit(total["SURVIVED"] > 0)
+    sys.exit(counts["all"]["SURVIVED"] > 0)
 
 
 if __name__ == "__main__":
