@@ -317,6 +317,7 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       {{1, 2, 6, 9, 24}, {3, 3, 4}, {2, 1, 3}, {1, 1, 2}, 1, true, false},
       {{1, 1, 7, 8, 32}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {3, 2, 2}, false, true},
       {{1, 2, 5, 5, 8}, 5, 1, 2, 1, false, true},
+      {{1, 1, 3, 5, 66}, 3, 2, 0, 1, false, true},
       {{1, 1, 4, 5, 48}, {2, 2, 7}, {1, 2, 3}, {1, 0, 3}, 1, true, true},
       {{1, 1, 3, 4, 64}, {3, 4, 22}, {1, 1, 21}, {1, 2, 0}, 1, false, false},
       {{2, 1, 1, 2, 133}, {1, 2, 120}, {1, 1, 4}, {0, 1, 9}, 1, true, false},
@@ -439,7 +440,7 @@ TEST_P(Pool3d, RefusesBadArguments) {
   EXPECT_ERRORS(ShapeError, max_pool3d(x.select(0, 0).select(0, 0), {.kernel_size = 2}),
                 max_pool3d(x.slice(3, 0, 0), {.kernel_size = 1}), max_pool3d(x, {.kernel_size = 5}),
                 max_pool3d(x, {.kernel_size = 3, .dilation = 2}), avg_pool3d(x, {.kernel_size = 5}),
-                adaptive_avg_pool3d(x, {2, 0, 2}), adaptive_max_pool3d(x, -1),
+                adaptive_avg_pool3d(x, {2, 0, 2}), adaptive_avg_pool3d(x, {2, 2, 0}), adaptive_max_pool3d(x, -1),
                 adaptive_max_pool3d(x, {1, 1, huge}), adaptive_max_pool3d(x.slice(3, 0, 0), 1));
   EXPECT_ERRORS(DTypeError, max_pool3d(x.to(i64), {.kernel_size = 2}),
                 avg_pool3d(x.to(u8), {.kernel_size = 2}), adaptive_avg_pool3d(x.to(i64), 1));
