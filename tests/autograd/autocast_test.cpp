@@ -35,9 +35,9 @@ TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
                     binary_cross_entropy_with_logits(t, x), cross_entropy(t, classes),
                     cross_entropy(t, softmax(t, 1)), soft_dice_loss(t, x));
     // The wider one.
-    expect_dtypes(f32, x + half, half - x, x * half, half * x, half / x, x / half, where(gt(x, 0), half, x), cat({half, x}, 0),
-                  stack({x, half}, 0), maximum(x, half), minimum(half, x), clamp(half, x, {}),
-                  clamp(x, {}, half), clamp(half, half, x));
+    expect_dtypes(f32, x + half, half - x, x * half, half * x, half / x, x / half, where(gt(x, 0), half, x),
+                  cat({half, x}, 0), stack({x, half}, 0), maximum(x, half), minimum(half, x),
+                  clamp(half, x, {}), clamp(x, {}, half), clamp(half, half, x));
     // Unchanged.
     const BatchNormOptions training{.training = true};
     expect_dtypes(bf16, half + half, batch_norm(half, {}, {}, b, b, training), relu(half),

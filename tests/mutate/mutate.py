@@ -289,9 +289,10 @@ def read_tests(kernels):
     for test in listed["tests"]:
         command = tuple(test.get("command", []))
         environment = tuple(next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), []))
-        name = re.fullmatch(r"--gtest_filter=(([^*:.]+)\.[^*:]+)", command[1]) if len(command) > 1 else None
-        if name and "/tests/test_" in command[0]:
-            tests[command[:1], name[2 if kernels else 1], environment] += (name[1],)
+        one = re.search(r"(/[^\0]*/tests/test_\w+)\0(?:.*\0)?(?:--gtest_|TEST_)(?:filter|FILTER)=(([^*:.\0]+)\.[^*:\0]+)",
+                        "\0".join(command))  # the second form is of CMake 4
+        if one:
+            tests[(one[1],), one[3 if kernels else 2], environment] += (one[2],)
         elif any(re.search("/tests/(test_|dist_victim)", word) for word in command):
             tests[command, "", environment] = ()
     return [Test(command, names, environment) for (command, _, environment), names in tests.items()]
@@ -356,8 +357,9 @@ def main():
     for number, mutant in enumerate(mutants, 1):
         mutant.number = number
     built = build(mutants, "voxgrad_tests")
-    if built[:len(listed)] != listed:
-        sys.exit("mutate: a mutant of mutants.txt does not compile")
+    for mutant in listed:
+        if mutant not in built:
+            print(f"of mutants.txt, does not compile:\n{mutant}", end="", flush=True)
     reaching, counts = collections.defaultdict(list), collections.defaultdict(collections.Counter)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for test, numbers in pool.map(reach, read_tests(kernels)):

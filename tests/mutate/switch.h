@@ -1,6 +1,6 @@
-// vox_mutant(n): whether the environment chooses mutant n (mutate.py, which puts this before every file with mutants). With
-// VOXGRAD_MUTANT=-1 it notes n in the file VOXGRAD_REACHED, by system calls, which no test intercepts. Kernels note it in
-// memory that the host reads at exit.
+// vox_mutant(n): whether the environment chooses mutant n (mutate.py, which puts this before every file with
+// mutants). With VOXGRAD_MUTANT=-1 it notes n in the file VOXGRAD_REACHED, by system calls, which no test
+// intercepts. Kernels note it in memory that the host reads at exit.
 #ifndef VOX_MUTANT
 #define VOX_MUTANT
 #include <cerrno>
@@ -27,7 +27,8 @@ const int vox_chosen = [] {
   noted[n] = 1;
   const int error = errno;
   char line[16];
-  const long file = syscall(SYS_openat, AT_FDCWD, std::getenv("VOXGRAD_REACHED"), O_WRONLY | O_APPEND | O_CREAT, 0644);
+  const long file =
+      syscall(SYS_openat, AT_FDCWD, std::getenv("VOXGRAD_REACHED"), O_WRONLY | O_APPEND | O_CREAT, 0644);
   syscall(SYS_write, file, line, std::snprintf(line, sizeof(line), "%d\n", n));
   syscall(SYS_close, file);
   errno = error;
@@ -52,7 +53,8 @@ const bool vox_ready = [] {
 
 __host__ __device__
 #endif
-inline bool vox_mutant(int n) {
+    inline bool
+    vox_mutant(int n) {
 #ifdef __CUDA_ARCH__
   if (vox_kernels_chosen < 0) vox_kernels_noted[n] = 1;
   return vox_kernels_chosen == n;
