@@ -145,6 +145,7 @@ TEST_P(AutocastTest, ABackwardInsideTheScopeIsUnaffected) {
   // Nor is that of a graph from outside, whose products are of f32.
   const Tensor outside = sum(matmul(x, w) * x), expected = grad({outside}, {w}, {.retain_graph = true})[0];
   const auto on = autocast();
+  w.register_hook([](const Tensor& g) { EXPECT_EQ(matmul(g, g).dtype(), f32); });
   EXPECT_TRUE(same_bits(grad({outside}, {w})[0], expected));
 }
 

@@ -328,13 +328,18 @@ def reach(test):
 
 def killed(number, tests):
     """Whether a test fails. Tests of one program run in one process, first those of 2 seconds in all, then of 8, ..."""
+    mutant, none = {"VOXGRAD_MUTANT": str(number)}, {"VOXGRAD_MUTANT": "0"}
     done, most, batches = 0, 2, collections.defaultdict(list)
     for i, test in enumerate(tests):
         batches[test.command, test.environment].append(test)
         done += test.seconds
         if done >= most or i + 1 == len(tests):
             for together in batches.values():
-                if not passes(together, {"VOXGRAD_MUTANT": str(number)}, 20 + 5 * sum(t.seconds for t in together)):
+                most_seconds = 20 + 5 * sum(t.seconds for t in together)
+                if passes(together, mutant, most_seconds):
+                    continue
+                # Some tests pass alone but not after others.
+                if passes(together, none, most_seconds) or any(not passes([t], mutant, most_seconds) for t in together):
                     return True
             most *= 4
             batches.clear()

@@ -61,6 +61,15 @@ TEST_P(Pool3d, DivisorOverrideReplacesTheNumberOfCells) {
   EXPECT_EQ(values(avg_pool3d(interleaved, {.kernel_size = 2, .divisor_override = 2})), Doubles(9, 4));
 }
 
+TEST_P(Pool3d, PaddingMakesTheSumOfNegativeZerosPositive) {
+  for (const auto& [kernel, stride, padding] : {std::array{4, 4, 2}, {4, 5, 2}, {6, 7, 3}}) {
+    const Doubles mean =
+        avg({-0.0, -0.0, -0.0}, {.kernel_size = w(kernel), .stride = w(stride), .padding = w_pad(padding)});
+    ASSERT_EQ(mean.size(), 1u);
+    EXPECT_FALSE(std::signbit(mean[0])) << kernel << stride;
+  }
+}
+
 TEST_P(Pool3d, AdaptiveByHand) {
   const auto max = [](const Doubles& v, int64_t out) { return values(adaptive_max_pool3d(row(v), w(out))); };
   const auto avg = [](const Doubles& v, int64_t out) { return values(adaptive_avg_pool3d(row(v), w(out))); };
