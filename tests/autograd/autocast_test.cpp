@@ -35,9 +35,9 @@ TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
                     binary_cross_entropy_with_logits(t, x), cross_entropy(t, classes),
                     cross_entropy(t, softmax(t, 1)), soft_dice_loss(t, x));
     // The wider one.
-    expect_dtypes(f32, x + half, half - x, x * half, half / x, where(gt(x, 0), half, x), cat({half, x}, 0),
-                  stack({x, half}, 0), maximum(x, half), minimum(half, x), clamp(half, x, {}),
-                  clamp(x, {}, half), clamp(half, half, x));
+    expect_dtypes(f32, x + half, half - x, x * half, half * x, half / x, x / half, where(gt(x, 0), half, x),
+                  cat({half, x}, 0), stack({x, half}, 0), maximum(x, half), minimum(half, x),
+                  clamp(half, x, {}), clamp(x, {}, half), clamp(half, half, x));
     // Unchanged.
     const BatchNormOptions training{.training = true};
     expect_dtypes(bf16, half + half, batch_norm(half, {}, {}, b, b, training), relu(half),
@@ -145,6 +145,7 @@ TEST_P(AutocastTest, ABackwardInsideTheScopeIsUnaffected) {
   // Nor is that of a graph from outside, whose products are of f32.
   const Tensor outside = sum(matmul(x, w) * x), expected = grad({outside}, {w}, {.retain_graph = true})[0];
   const auto on = autocast();
+  w.register_hook([](const Tensor& g) { EXPECT_EQ(matmul(g, g).dtype(), f32); });
   EXPECT_TRUE(same_bits(grad({outside}, {w})[0], expected));
 }
 

@@ -1,3 +1,5 @@
+#include <voxgrad/autograd/record.h>
+
 #include "tests/support/test.h"
 
 namespace vox {
@@ -96,6 +98,22 @@ TEST(Function, MistakesOfBackwardAreNamed) {
   EXPECT_TRUE(
       contains(refused([](auto&, auto& g) { return Tensors{Tensor(g).mul_(2)}; }),
                "must not write into its gradient, which other parts of the graph may share; return a new"));
+}
+
+struct Returns final : autograd::Node {
+  autograd::Gradients gradients;
+  const char* name() const override { return "returns"; }
+  autograd::Gradients backward(autograd::Gradients) override { return gradients; }
+};
+
+TEST(Function, MistakesOfNodesAreNamed) {
+  const auto refused = [](const autograd::Gradients& gradients) {
+    const Tensor x = leaf({1}), y = ones({1});
+    autograd::record<Returns>({x}, y)->gradients = gradients;
+    return message_of<GradError>([&] { y.backward(); });
+  };
+  EXPECT_TRUE(has_parts(refused({Tensor()}), {"returned an undefined tensor as a gradient"}));
+  EXPECT_TRUE(has_parts(refused({}), {"returned 0 gradients for 1 inputs"}));
 }
 
 TEST(Function, NeedsGradIsCheckedInsteadOfUndefined) {

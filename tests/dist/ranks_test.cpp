@@ -41,6 +41,7 @@ TEST_P(Collectives, AllReduceCombinesEveryDtype) {
     SCOPED_TRACE(to_string(dtype));
     const Tensor x = vec({r + 1, 5, 2 * r}, dtype);
     EXPECT_EQ(dist::all_reduce(x).dtype(), dtype);
+    EXPECT_NE(dist::all_reduce(x).impl()->storage, x.impl()->storage);
     EXPECT_EQ(values(dist::all_reduce(x)), (Doubles{all, 5 * n, 2 * (all - n)}));
     EXPECT_EQ(values(dist::all_reduce(x, Reduce::max)), (Doubles{n, 5, 2 * n - 2}));
     EXPECT_EQ(values(dist::all_reduce(x, Reduce::min)), (Doubles{1, 5, 0}));
@@ -112,7 +113,7 @@ TEST_P(Collectives, RefuseWhatTheyCannotDo) {
   EXPECT_ERRORS(ValueError, dist::all_reduce({}), dist::broadcast(vec({1}), size),
                 dist::broadcast(vec({1}), -1));
   EXPECT_ERRORS(DTypeError, dist::all_reduce(vec({1}, i64), Reduce::mean),
-                dist::all_reduce(vec({1}, boolean)));
+                dist::all_reduce(vec({1}, boolean)), dist::reduce_scatter(zeros({size}, {boolean, device})));
   EXPECT_THROW(dist::all_reduce(vec({1}).set_requires_grad(), Reduce::max), GradError);
   EXPECT_THROW(dist::all_gather(full({}, 1, {.device = device})), ShapeError);
   if (size > 1) {
@@ -130,6 +131,7 @@ TEST_P(Collectives, EqualBitsOnAllRanksAndInAllRuns) {
 }
 
 TEST(DistInit, MayBeCalledOnce) { EXPECT_THROW(dist::init(), DistError); }
+TEST(DistInit, CountsTheRanksOfThisMachine) { EXPECT_EQ(dist::local_rank(), dist::rank()); }
 
 class DataParallelTest : public RanksTest {
  protected:
@@ -368,8 +370,8 @@ TEST_P(DataParallelTest, SyncBatchNormIsBatchNormOfTheWholeBatch) {
     for (int step = 0; step < 2; ++step) {
       alone.zero_grad();
       net.zero_grad();
-      loss_of(alone, batch(samples)).backward();
-      parallel.backward(loss_of(net, x), {.share = share});
+      loss_of(alone, batch(samples) * (step + 1)).backward();
+      parallel.backward(loss_of(net, x * (step + 1)), {.share = share});
     }
     std::vector<Tensor> expected;
     for (const Tensor& p : alone.parameters()) expected.push_back(p.grad());

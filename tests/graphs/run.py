@@ -188,11 +188,11 @@ def mutants(args):
     """Places of voxgrad made wrong, by tests/mutate; how many graphs it takes to find each, and how small the last gets."""
     sys.path.append(str(Path(__file__).parent.parent / "mutate"))
     import mutate
-    listed = mutate.read_mutants(Path(__file__).parent)
-    mutate.build(listed)
+    listed = mutate.read_mutants(Path(__file__).parent / "mutants.txt")
+    mutate.build(listed, "voxgrad_opinfo")
     args.library, args.first, survivors = str(mutate.BUILD / "tests" / "libvoxgrad_opinfo.so"), True, 0
     for mutant in [None, *listed]:
-        args.kinds = mutant.tests.split() if mutant else list(generate.KINDS)
+        args.kinds = mutant.note.split() if mutant else list(generate.KINDS)
         results, failures = watch(args, 0, {"VOXGRAD_MUTANT": str(mutant.number if mutant else 0)})
         text, graph = failures[0] if failures else ("", "")
         survivors += bool(failures) != bool(mutant)

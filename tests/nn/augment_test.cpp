@@ -74,6 +74,8 @@ TEST_P(Augment, ZoomsByHand) {
   EXPECT_EQ(zoomed(2, {}), (Doubles{0.75, 1.25, 1.75, 2.25}));
   EXPECT_EQ(zoomed(1, {1, 1, 2}), (Doubles{1, 2}));
   EXPECT_EQ(zoomed(1, {1, 1, 6}), (Doubles{0, 0, 1, 2, 3, 0}));
+  const Tensor precise = full({1, 1, 4}, 1 + 0x1p-40, on(f64));
+  EXPECT_EQ(values(random_spatial({precise}, {.zoom = {2, 2}}, random)[0]), Doubles(4, 1 + 0x1p-40));
   const Sample same{counting({1, 1, 4}, f32)};
   EXPECT_EQ(random_spatial(same, {}, random)[0].impl(), same[0].impl());
 }
@@ -196,6 +198,7 @@ TEST_P(Augment, IntensityErrors) {
                 random_bias_field(x, {0, 1}, random, 9), random_low_resolution(x, {0.5, 2}, random));
   EXPECT_THROW(gaussian_blur(x.to(i64), {1, 1, 1}), DTypeError);
   EXPECT_THROW(gaussian_blur(x[0][0], {1, 1, 1}), ShapeError);
+  EXPECT_REFUSED(Error, random_gamma(x[0][0], {}, random), "random_gamma");
 }
 
 }  // namespace

@@ -164,6 +164,7 @@ TEST_P(CallsTest, TestsOfElements) {
   EXPECT_EQ(isfinite(whole).to_vector<bool>(), (Bools{true, true}));
   EXPECT_EQ(isinf(whole).to_vector<bool>(), (Bools{false, false}));
   EXPECT_EQ(floor(whole).to_vector<int64_t>(), (Ints{3, 0}));
+  EXPECT_NE(floor(whole).impl()->storage, whole.impl()->storage);
   EXPECT_EQ(isfinite(isnan(x)).to_vector<bool>(), Bools(5, true));
 
   const Tensor a = ints({0, 0, 2, 2}, {4}), b = numbers({0, 1, 0, nan});
@@ -224,7 +225,9 @@ TEST_P(CallsTest, OneHot) {
   const Tensor y = one_hot(classes, 3);
   EXPECT_EQ(y.shape(), (Shape{2, 1, 3}));
   EXPECT_EQ(y.to_vector<int64_t>(), (Ints{0, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(one_hot(classes.slice(0, 0, 0), 3).shape(), (Shape{0, 1, 3}));
   EXPECT_THROW(one_hot(classes, 2), ValueError);
+  EXPECT_REFUSED(ValueError, one_hot(classes, 0), "num_classes must be >= 1");
   EXPECT_THROW(one_hot(classes.to(f32), 3), DTypeError);
 }
 

@@ -226,6 +226,7 @@ TEST_P(StoredDtypes, ElementsOneByOne) {
   EXPECT_EQ(values(eye(2, on(u16))), (Doubles{1, 0, 0, 1}));
   EXPECT_ERRORS(DTypeError, arange(3, {.dtype = i16}), randint(0, 3, {2}, on(i32)), randn({2}, on(i16)),
                 Tensor(x).set_requires_grad());
+  EXPECT_REFUSED(DTypeError, randint(0, 3, {2}, on(i32)), "convert an i64 with to(dtype)");
 }
 
 TEST(StoredDtypesOfTheCaller, AreReadAndWrittenInPlace) {

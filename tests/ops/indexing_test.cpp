@@ -68,6 +68,8 @@ TEST_P(Indexing, EmbeddingTakesRowsAndItsPaddingLearnsNothing) {
   EXPECT_TRUE(equal(layer(ints({3, 1}, {2}).to(Device::cpu())),
                     cat({layer.weight.slice(0, 3), layer.weight.slice(0, 1, 2)})));
   EXPECT_THROW(nn::Embedding({.num_embeddings = 4, .embedding_dim = 3, .padding_idx = 4}), ValueError);
+  EXPECT_REFUSED(ValueError, nn::Embedding({.num_embeddings = 4, .embedding_dim = -1}),
+                 "num_embeddings and embedding_dim must be >= 0");
 }
 
 TEST_P(Indexing, NonzeroListsPlaces) {
@@ -95,7 +97,10 @@ TEST_P(Indexing, Refuses) {
                 rand_like(fits));
   EXPECT_ERRORS(ValueError, scatter(x.to(u8), 1, fits, 300), embedding(fits, x, 2), quantile(x, 1.5));
   EXPECT_ERRORS(ShapeError, topk(x, 4), median(counting({0})), pixel_shuffle(counting({6, 1, 1}), 2),
-                pixel_unshuffle(counting({6, 1, 1}), 2), repeat(x, {2}), meshgrid({x}));
+                pixel_unshuffle(counting({6, 1, 1}), 2), repeat(x, {2}), meshgrid({x}),
+                cumsum(counting({}), 1));
+  EXPECT_REFUSED(ShapeError, repeat(x, {1, -1}), "repeat: numbers must be >= 0");
+  EXPECT_REFUSED(ValueError, pixel_shuffle(counting({4, 1, 1}), 0), "needs a factor >= 1");
 }
 
 TEST_P(Indexing, CumulativeSumsAndProducts) {

@@ -106,17 +106,16 @@ double blend(const Doubles& x, const Shape& s, int64_t nc, const double (&t)[3])
 }
 
 TEST_P(Interpolate, TrilinearMatchesItsDefinition) {
-  const Shape shape{2, 3, 4, 5, 3};
-  const Triple size{7, 3, 8};  // grows, shrinks, grows
-  for (const DType dtype : {f32, f64}) {
-    for (const bool corners : {false, true}) {
+  const Triple size{7, 3, 8};                                                // grows, shrinks, grows
+  for (const Shape& shape : {Shape{2, 3, 4, 5, 3}, Shape{6, 3, 4, 5, 3}}) {  // few planes, and many
+    for (const auto& [dtype, corners] : {std::pair(f32, false), {f32, true}, {f64, false}, {f64, true}}) {
       const Tensor x = integers(shape, dtype);
       const Tensor y = interpolate(x, {.size = size, .mode = trilinear, .align_corners = corners});
-      ASSERT_EQ(y.shape(), (Shape{2, 3, 7, 3, 8}));
+      ASSERT_EQ(y.shape(), (Shape{shape[0], 3, 7, 3, 8}));
       EXPECT_EQ(y.dtype(), dtype);
       const Doubles in = values(x), out = values(y);
       size_t n = 0;
-      for (int64_t nc = 0; nc < 6; ++nc)
+      for (int64_t nc = 0; nc < 3 * shape[0]; ++nc)
         for (int64_t d = 0; d < size.d; ++d)
           for (int64_t h = 0; h < size.h; ++h)
             for (int64_t w = 0; w < size.w; ++w, ++n) {

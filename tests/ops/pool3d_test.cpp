@@ -61,6 +61,15 @@ TEST_P(Pool3d, DivisorOverrideReplacesTheNumberOfCells) {
   EXPECT_EQ(values(avg_pool3d(interleaved, {.kernel_size = 2, .divisor_override = 2})), Doubles(9, 4));
 }
 
+TEST_P(Pool3d, PaddingMakesTheSumOfNegativeZerosPositive) {
+  for (const auto& [kernel, stride, padding] : {std::array{4, 4, 2}, {4, 5, 2}, {6, 7, 3}}) {
+    const Doubles mean =
+        avg({-0.0, -0.0, -0.0}, {.kernel_size = w(kernel), .stride = w(stride), .padding = w_pad(padding)});
+    ASSERT_EQ(mean.size(), 1u);
+    EXPECT_FALSE(std::signbit(mean[0])) << kernel << stride;
+  }
+}
+
 TEST_P(Pool3d, AdaptiveByHand) {
   const auto max = [](const Doubles& v, int64_t out) { return values(adaptive_max_pool3d(row(v), w(out))); };
   const auto avg = [](const Doubles& v, int64_t out) { return values(adaptive_avg_pool3d(row(v), w(out))); };
@@ -317,6 +326,7 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       {{1, 2, 6, 9, 24}, {3, 3, 4}, {2, 1, 3}, {1, 1, 2}, 1, true, false},
       {{1, 1, 7, 8, 32}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {3, 2, 2}, false, true},
       {{1, 2, 5, 5, 8}, 5, 1, 2, 1, false, true},
+      {{1, 1, 3, 5, 66}, 3, 2, 0, 1, false, true},
       {{1, 1, 4, 5, 48}, {2, 2, 7}, {1, 2, 3}, {1, 0, 3}, 1, true, true},
       {{1, 1, 3, 4, 64}, {3, 4, 22}, {1, 1, 21}, {1, 2, 0}, 1, false, false},
       {{2, 1, 1, 2, 133}, {1, 2, 120}, {1, 1, 4}, {0, 1, 9}, 1, true, false},
@@ -439,8 +449,9 @@ TEST_P(Pool3d, RefusesBadArguments) {
   EXPECT_ERRORS(ShapeError, max_pool3d(x.select(0, 0).select(0, 0), {.kernel_size = 2}),
                 max_pool3d(x.slice(3, 0, 0), {.kernel_size = 1}), max_pool3d(x, {.kernel_size = 5}),
                 max_pool3d(x, {.kernel_size = 3, .dilation = 2}), avg_pool3d(x, {.kernel_size = 5}),
-                adaptive_avg_pool3d(x, {2, 0, 2}), adaptive_max_pool3d(x, -1),
-                adaptive_max_pool3d(x, {1, 1, huge}), adaptive_max_pool3d(x.slice(3, 0, 0), 1));
+                adaptive_avg_pool3d(x, {2, 0, 2}), adaptive_avg_pool3d(x, {2, 2, 0}),
+                adaptive_max_pool3d(x, -1), adaptive_max_pool3d(x, {1, 1, huge}),
+                adaptive_max_pool3d(x.slice(3, 0, 0), 1));
   EXPECT_ERRORS(DTypeError, max_pool3d(x.to(i64), {.kernel_size = 2}),
                 avg_pool3d(x.to(u8), {.kernel_size = 2}), adaptive_avg_pool3d(x.to(i64), 1));
   EXPECT_ERRORS(Error, max_pool3d(x, {.kernel_size = huge}),

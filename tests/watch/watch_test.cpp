@@ -337,7 +337,10 @@ TEST(Watch, OfGradStopsAtItsInputs) {
 TEST(Watch, CountsMemoryOnceThatTwoNodesSave) {
   Watch watch;
   const Tensor x = leaf({1, 2}, "x"), y = vox::exp(x), z = vox::sin(y);  // both save y
-  for (const auto& event : watch.recording().events) EXPECT_LE(event.saved_bytes, 8);
+  for (const auto& event : watch.recording().events) {
+    EXPECT_LE(event.saved_bytes, 8);
+    EXPECT_EQ(event.freed_bytes, 0);
+  }
 }
 
 TEST(Watch, SeesNoMemoryFreedUnderRetainGraph) {

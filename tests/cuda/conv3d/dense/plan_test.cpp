@@ -75,6 +75,8 @@ void expect_fits(const Planned& planned) {
     EXPECT_GE(x->tiles * x->box, x->cells);
     EXPECT_LE((x->box - 1) * x->in_step + 1, 256);
   }
+  EXPECT_TRUE(!p.quads ||
+              (p.w.out % 4 == 0 && (p.w.box << p.joined) % 4 == 0 && p.w.out_step == 1 << p.joined));
 }
 
 TEST(Conv3dDensePlan, WalksEqualTheReference) {
@@ -190,6 +192,7 @@ TEST(Conv3dDensePlan, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(plan(false, {1, 64, 20, 20, 20}, {1, 1, 1}, {.stride = 9}));
   EXPECT_TRUE(plan(true, {1, 64, 4, 4, 4}, {2, 2, 2}, {.stride = 4}));
   EXPECT_FALSE(plan(true, {1, 64, 4, 4, 4}, {2, 2, 2}, {.stride = 5}));
+  EXPECT_FALSE(plan(false, {1, 64, 1, 1, 1 << 15}, {1, 1, 2}, {.dilation = {1, 1, 1 << 14}}));
   EXPECT_FALSE(plan(false, {0, 64, 4, 4, 4}, {2, 2, 2}, {}));
   EXPECT_FALSE(plan(false, {1, 64, 512, 512, 512}, {1, 1, 1}, {}));  // 2^33 elements
 

@@ -117,6 +117,8 @@ void expect_fits(const Planned& planned, const OperandKind& kind) {
   EXPECT_LE(p.shared_bytes, 96 << 10);
   EXPECT_GT(cycles, 0);
   for (const Axis& a : p.axis) EXPECT_GE(a.tiles * a.box * a.out_step, a.out);
+  const Axis& w = p.axis[2];
+  EXPECT_TRUE(!p.quads || (w.out % 4 == 0 && w.box % 4 == 0 && w.out_step == 1));
   // Eight neighbouring cells meet every bank once.
   for (int first = 0; first + 8 <= p.window_cells && first < 8; ++first) {
     std::set<int> banks;

@@ -112,6 +112,7 @@ TEST(Conv3dPatchesPlan, AWeightGradientHasSplitsOfEqualWork) {
           EXPECT_GE(p.big_blocks * p.row_warps * row_groups(parts) * 8, p.grids.big_rows);
           EXPECT_EQ(block_warps % p.row_warps, 0);
           EXPECT_GE(int64_t{p.steps} * 4, p.grids.chunks);
+          EXPECT_GE(p.splits, 1);
           EXPECT_TRUE(p.splits == 1 || p.splits * p.split_floats * 4 <= int64_t{32} << 20);
           EXPECT_LE(planned->shared_bytes, any_block_shared_bytes);
         }
