@@ -62,7 +62,7 @@ def _autocast(name, *tensors):
     for argument, tensor in zip(("input", "weight", "bias"), tensors):
         if not isinstance(tensor, torch.Tensor) and not (argument == "bias" and tensor is None):
             raise TypeError(f"{name}: {argument} must be a tensor, got {type(tensor).__name__}")
-    _ops.refuse_tangents(name, *tensors)
+    _ops.refuse_modes(name, *tensors)
     device_type = tensors[0].device.type
     dtype = _autocast_dtype(device_type) if device_type in ("cpu", "cuda") else None
     if dtype is None:
@@ -206,6 +206,11 @@ def log_softmax(input, dim, *, dtype=None):
     return call("log_softmax", *(_in_f32(_tensor("log_softmax", input)) if dtype is None else [input.to(dtype)]), dim)
 
 
+def logsumexp(input, dim, keepdim=False):
+    """torch.logsumexp"""
+    return call("logsumexp", *_in_f32(_tensor("logsumexp", input)), [dim] if isinstance(dim, int) else list(dim), keepdim)
+
+
 def _norm(name, input, running_mean, running_var, weight, bias, training, momentum, eps, negative_slope):
     options = weight, bias, training, momentum, float(eps), float(negative_slope)
     return call(name, _tensor(name, input), running_mean, running_var, *options,
@@ -214,6 +219,8 @@ def _norm(name, input, running_mean, running_var, weight, bias, training, moment
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, *,
                negative_slope=1.0):
+    if eps < 0 or training and eps == 0:
+        raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     return _norm("batch_norm", input, running_mean, running_var, weight, bias, training, float(momentum), eps,
                  negative_slope)
 
