@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch's networks, plain, after voxgrad.torch.convert and compiled: converted.py [network]... on a GPU.
+"""Training steps of PyTorch's networks on a GPU, plain, after voxgrad.torch.convert and compiled.
 
 PyTorch runs with TF32 and cuDNN's autotuning, contiguous and channels last; autocast to bf16, or f32. "inductor" and
-"backend voxgrad" are torch.compile, with "graphs" in the mode reduce-overhead. Memory is the peak of PyTorch's allocator,
-and what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the package's library."""
+"backend voxgrad" are torch.compile, with "graphs" in the mode reduce-overhead. SegResNet is MONAI's, where that is
+installed. Memory is the peak of PyTorch's allocator, and what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the
+package's library."""
 
+import argparse
+import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -14,11 +17,23 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
 import voxgrad.torch.backend  # noqa: E402
-from models import NETWORKS  # noqa: E402
+from models import NETWORKS, Network  # noqa: E402
 
 CONVOLUTIONS = [torch.nn.Conv3d, torch.nn.ConvTranspose3d]
 WAYS = ("contiguous", "channels last", "converted convolutions", "converted", "inductor, channels last",
         "inductor, channels last, graphs", "backend voxgrad", "backend voxgrad, graphs")
+
+
+class SegResNet(Network):
+    is_unet = True  # in its data and loss
+
+    def build(self):
+        from monai.networks.nets import SegResNet
+        return SegResNet(spatial_dims=3, init_filters=16, in_channels=1, out_channels=2, blocks_down=(1, 2, 2, 4))
+
+
+if importlib.util.find_spec("monai"):
+    NETWORKS.append(SegResNet("segresnet128", "segresnet", 2, 128, "adamw"))
 
 
 def step_of(network, how, autocast):
@@ -63,18 +78,23 @@ def measure(network, how, autocast):
 
 
 def main():
+    a = argparse.ArgumentParser(prog="converted.py", description=__doc__)
+    a.add_argument("networks", nargs="*", help=f"of {', '.join(n.name for n in NETWORKS)} (default: all)")
+    a.add_argument("--ways", default=",".join(map(str, range(len(WAYS)))),
+                   help="numbers, of " + ", ".join(f"{i} {way}" for i, way in enumerate(WAYS)))
+    a.add_argument("--precisions", default="bf16,tf32")
+    options = a.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     voxgrad.torch.set_precision("high")
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     for network in NETWORKS:
-        if sys.argv[1:] and network.name not in sys.argv[1:]:
+        if options.networks and network.name not in options.networks:
             continue
-        for autocast in (True, False):
-            for how in WAYS:
-                ms, theirs, ours = measure(network, how, autocast)
+        for precision in options.precisions.split(","):
+            for how in (WAYS[int(number)] for number in options.ways.split(",")):
+                ms, theirs, ours = measure(network, how, precision == "bf16")
                 torch.cuda.empty_cache(), voxgrad.empty_cache()
-                print(f"{network.name}, {'bf16 autocast' if autocast else 'f32, TF32'}, {how}: {ms:.2f} ms, "
-                      f"{theirs:.2f} + {ours:.2f} GB", flush=True)
+                print(f"{network.name}, {precision}, {how}: {ms:.2f} ms, {theirs:.2f} + {ours:.2f} GB", flush=True)
 
 
 if __name__ == "__main__":

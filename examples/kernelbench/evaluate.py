@@ -1,11 +1,12 @@
-"""KernelBench's own judgement of the files in level1/ and level2/.
+"""KernelBench's own judgement of the files in level1/ and level2/, or of its models after one line of voxgrad.
 
     python3 examples/kernelbench/evaluate.py <checkout of KernelBench> [options]
 
 For each problem it calls eval_kernel_against_ref() of the checkout, which compares ModelNew with the original Model on
-random inputs and times ModelNew; then it times Model, eager and compiled, with the checkout's timing. The comparison
-forbids cuDNN to round the reference to TF32, whose error is larger than KernelBench's tolerance; the times allow it, as
-PyTorch does by default. Everything runs in this process on one GPU. Nothing is fetched. `--help` lists the options.
+random inputs and times ModelNew; then it times Model, eager and compiled in two modes, with the checkout's timing.
+ModelNew is that of the file, or with --by Model itself, converted or compiled by voxgrad. The comparison forbids cuDNN
+to round the reference to TF32, whose error is larger than KernelBench's tolerance; the times allow it, as PyTorch does
+by default. Everything runs in this process on one GPU. Nothing is fetched. `--help` lists the options.
 """
 
 import argparse
@@ -21,6 +22,17 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
+COMPILED = {"compiled": "default", "autotuned": "max-autotune"}  # by column: torch.compile's mode
+LINES = {"convert": "voxgrad.torch.convert(self, verbose=False)", "backend": "self.compile(backend='voxgrad')"}
+MODEL_NEW = """
+import voxgrad.torch.backend
+
+
+class ModelNew(Model):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        {}
+"""
 # Packages that KernelBench imports but its evaluation hardly needs: clients of language models, and pydantic.
 UNUSED = ("dotenv", "openai", "litellm", "together", "anthropic", "google.generativeai", "transformers", "requests",
           "tqdm")
@@ -92,17 +104,17 @@ class Harness:
         known = inspect.signature(self.eval.eval_kernel_against_ref).parameters
         return self.eval.eval_kernel_against_ref(**{k: v for k, v in wanted.items() if k in known})
 
-    def time_of(self, source, runs, device, compiled):
-        """Milliseconds of Model, timed as judge() times ModelNew."""
+    def time_of(self, source, runs, device, mode=None):
+        """Milliseconds of Model, timed as judge() times ModelNew; compiled if there is a mode."""
         context = {}
         model_class, init_inputs, inputs = self.eval.load_original_model_and_inputs(source, context)
         with torch.no_grad():
             self.eval.set_seed(42)
             model = model_class(*init_inputs()).to(device)
             arguments = [x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs()]
-            if compiled:
+            if mode:
                 torch._dynamo.reset()
-                model = torch.compile(model)
+                model = torch.compile(model, mode=mode)
                 model(*arguments)
             measure = self.timing.time_execution_with_cuda_event
             if "args" in inspect.signature(measure).parameters and inspect.signature(measure).parameters[
@@ -129,6 +141,8 @@ def cell(value):
 def evaluate(harness, level, number, options, device):
     source = harness.source(level, number)
     new_source = (HERE / f"level{level}" / f"{number}.py").read_text()
+    if options.by != "file":
+        new_source = source + MODEL_NEW.format(LINES[options.by])
     torch.backends.cudnn.allow_tf32 = options.reference == "tf32"
     result = harness.judge(source, new_source, options.trials, options.runs, device)
     torch.backends.cudnn.allow_tf32 = options.times == "tf32"
@@ -137,30 +151,36 @@ def evaluate(harness, level, number, options, device):
         row["why"] = str(result.metadata) if result else "eval_kernel_against_ref returned nothing"
     else:
         row["voxgrad"] = result.runtime
-    row["eager"] = harness.time_of(source, options.runs, device, False)
-    if options.compile:
-        row["compiled"] = harness.time_of(source, options.runs, device, True)
+    row["eager"] = harness.time_of(source, options.runs, device)
+    for column, mode in COMPILED.items() if options.compile else ():
+        try:
+            row[column] = harness.time_of(source, options.runs, device, mode)
+        except torch.cuda.OutOfMemoryError:
+            row[column] = None
     torch.cuda.empty_cache()
     return row
 
 
 def print_table(rows, options):
-    print("\n| level | problem | correct | voxgrad, ms | eager, ms | faster | torch.compile, ms | faster |")
-    print("|---|---|---|---|---|---|---|---|")
+    others = {"eager": "eager", **({c: f"torch.compile, {m}" for c, m in COMPILED.items()} if options.compile else {})}
+    print("\n| level | problem | correct | voxgrad, ms | " +
+          " | ".join(f"{title}, ms | faster" for title in others.values()) + " |")
+    print("|---" * (4 + 2 * len(others)) + "|")
     for row in rows:
-        ours, eager, compiled = row.get("voxgrad"), row.get("eager"), row.get("compiled")
-        print("| " + " | ".join(map(cell, (row["level"], row["problem"], "yes" if row["correct"] else "NO", ours, eager,
-                                          ratio(eager, ours), compiled, ratio(compiled, ours)))) + " |")
+        ours, cells = row.get("voxgrad"), []
+        for column in others:
+            cells += [row.get(column), ratio(row.get(column), ours)]
+        print("| " + " | ".join(map(cell, (row["level"], row["problem"], "yes" if row["correct"] else "NO", ours,
+                                          *cells))) + " |")
     print()
     for level in (1, 2):
         of_level = [row for row in rows if row["level"] == level]
-        speedups = {name: [r for row in of_level if (r := ratio(row.get(name), row.get("voxgrad")))]
-                    for name in ("eager", "compiled")}
+        line = f"level {level}: {sum(row['correct'] for row in of_level)} of {len(of_level)} correct"
+        for column, title in others.items():
+            ratios = [r for row in of_level if (r := ratio(row.get(column), row.get("voxgrad")))]
+            line += f"; {sum(r > 1 for r in ratios)} faster than {title}, geometric mean {geometric_mean(ratios):.2f}"
         if of_level:
-            print(f"level {level}: {sum(row['correct'] for row in of_level)} of {len(of_level)} correct, "
-                  f"{sum(r > 1 for r in speedups['eager'])} faster than eager; geometric mean "
-                  f"{geometric_mean(speedups['eager']):.2f} against eager"
-                  + (f", {geometric_mean(speedups['compiled']):.2f} against torch.compile" if options.compile else ""))
+            print(line)
     for row in rows:
         if "why" in row:
             print(f"level {row['level']}, problem {row['problem']}: {row['why']}")
@@ -171,6 +191,8 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("checkout", type=Path, help="a checkout of KernelBench")
     a.add_argument("--problems", help="e.g. 1/58,2/100 (default: all that have a file here)")
+    a.add_argument("--by", choices=("file", *LINES), default="file",
+                   help="ModelNew: the file here (default), or Model converted, or compiled by the backend")
     a.add_argument("--trials", type=int, default=5, help="random inputs that must agree (default 5)")
     a.add_argument("--runs", type=int, default=100, help="timed runs of each (default 100, as KernelBench's scripts)")
     a.add_argument("--no-compile", dest="compile", action="store_false", help="do not time torch.compile")

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 
 import voxgrad.torch
 from support import assert_close
-from test_models import MODELS, steps
 
 pytestmark = pytest.mark.skipif(voxgrad.torch._version < (2, 5),
                                 reason="the backend needs graphs of functions, which PyTorch 2.5 and newer make")
@@ -246,23 +245,6 @@ def test_the_precision_is_that_of_the_first_call():
     with voxgrad.torch.precision("medium"), torch.no_grad():
         torch.compile(nn.Conv3d(1, 1, 1), backend=record)(torch.ones(1, 1, 2, 2, 2))
     assert "'medium'" in seen[0]
-
-
-@pytest.mark.parametrize("name", ["UNet", "PlainConvUNet", "r3d_18"])
-def test_trains_like_pytorch(name, device):
-    make, shape = MODELS[name]
-    torch.manual_seed(3)
-    model, x = make().double().to(device), torch.randn(shape, dtype=torch.float64, device=device)
-    other = copy.deepcopy(model)
-    losses, parameters = steps(model, x)
-    function = torch.compile(other, backend="voxgrad", options={"rest": "aot_eager"})
-    my_losses, my_parameters = steps(function, x)
-    assert torch.tensor(my_losses).sub(torch.tensor(losses)).abs().max() <= 1e-9 * max(1, *losses)
-    for key, a, b in zip(model.state_dict(), parameters, my_parameters):
-        assert (a - b).abs().max() <= 1e-9 * max(1, a.abs().max().item()), key
-    explanation = voxgrad.torch.explain(other, x)
-    assert any(op == "conv3d" for op, _ in explanation.taken)
-    assert not any(op == "conv3d" for op, _, _ in explanation.left)
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "reduce-overhead"}])

@@ -132,12 +132,18 @@ LAYERS = [(nn.InstanceNorm3d(3, affine=True, track_running_stats=True), (2, 3, 4
           (nn.Softplus(beta=2), (5,)), (nn.PReLU(3), (2, 3, 4)), (nn.GELU("tanh"), (5,)), (nn.LayerNorm(5), (2, 5))]
 
 
+def test_eps_of_batch_norm():
+    for eps, training in ((-1e-5, False), (0.0, True)):
+        with pytest.raises(ValueError, match="batch_norm: eps must be positive"):
+            voxgrad.torch.BatchNorm1d(3, eps=eps).train(training)(torch.ones(2, 3))
+
+
 @pytest.mark.parametrize("layer, shape", LAYERS, ids=lambda value: str(value))
 def test_layers_in_training_and_evaluation(layer, shape, device):
     theirs = copy.deepcopy(layer).double().to(device)
     ours = copy.deepcopy(theirs)
     assert voxgrad.torch.convert(ours, verbose=False)
-    for training in (True, True, False):
+    for training in (False, True, True, False):
         x = torch.randn(shape, dtype=torch.float64, device=device)
         assert torch.allclose(ours.train(training)(x), theirs.train(training)(x), rtol=1e-12, atol=1e-12)
     for got, expected in zip(ours.state_dict().values(), theirs.state_dict().values()):

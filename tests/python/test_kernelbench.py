@@ -71,13 +71,13 @@ def test_table(evaluate, capsys):
     class Options:
         compile = True
 
-    rows = [dict(level=1, problem=61, correct=True, voxgrad=2.0, eager=8.0, compiled=6.0),
-            dict(level=1, problem=70, correct=True, voxgrad=2.0, eager=1.0, compiled=1.5),
+    rows = [dict(level=1, problem=61, correct=True, voxgrad=2.0, eager=8.0, compiled=6.0, autotuned=5.0),
+            dict(level=1, problem=70, correct=True, voxgrad=2.0, eager=1.0, compiled=1.5, autotuned=1.0),
             dict(level=2, problem=3, correct=False, why="it broke", eager=1.0, compiled=1.0)]
     evaluate.print_table(rows, Options)
     printed = capsys.readouterr().out
-    assert "| 1 | 61 | yes | 2.00 | 8.00 | 4.00 | 6.00 | 3.00 |" in printed
-    assert "level 1: 2 of 2 correct, 1 faster than eager; geometric mean 1.41 against eager, 1.50 against" in printed
+    assert "| 1 | 61 | yes | 2.00 | 8.00 | 4.00 | 6.00 | 3.00 | 5.00 | 2.50 |" in printed
+    assert "level 1: 2 of 2 correct; 1 faster than eager, geometric mean 1.41; 1 faster than torch.compile" in printed
     assert "level 2: 0 of 1 correct" in printed and "level 2, problem 3: it broke" in printed
 
 

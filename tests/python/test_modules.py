@@ -108,28 +108,6 @@ def test_hooks_and_parametrizations():
     assert seen == [reference(x).shape]
 
 
-def train_half_of_a_batch(rank, folder):
-    """Runs in each of two processes; checks that the averaged gradients are those of the whole batch."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    theirs, ours = pair("Conv3d", 4, 2, 3)
-    torch.manual_seed(2)
-    x = random_input("Conv3d", batch=(4,))
-    parallel = nn.parallel.DistributedDataParallel(ours)
-    parallel(x[2 * rank:][:2]).square().mean().backward()
-    theirs(x).square().mean().backward()
-    for expected, got in zip(theirs.parameters(), ours.parameters()):
-        assert_close(got.grad, expected.grad)
-    torch.distributed.destroy_process_group()
-
-
-def test_distributed_data_parallel(tmp_path):
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_gloo_available()
-            if hasattr(distributed, "is_gloo_available") else distributed.is_available()):
-        pytest.skip("this PyTorch has no gloo")
-    torch.multiprocessing.spawn(train_half_of_a_batch, (str(tmp_path),), nprocs=2)
-
-
 @pytest.mark.cuda
 def test_a_layer_moves_between_devices():
     theirs, layer = pair("ConvTranspose3d", 4, 2, 3)

@@ -15,5 +15,5 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         x = self.conv_transpose(x).mean(dim=2, keepdim=True)
-        x = torch.softmax(x + self.bias, dim=1)
+        x = voxgrad.torch.functional.softmax(x + self.bias, dim=1)
         return torch.tanh(x) * self.scaling_factor

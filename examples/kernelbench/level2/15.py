@@ -10,7 +10,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             bias=bias)
-        self.batch_norm = nn.BatchNorm3d(out_channels)
+        self.batch_norm = voxgrad.torch.BatchNorm3d(out_channels)
 
     def forward(self, x):
         x = self.batch_norm(self.conv_transpose(x))

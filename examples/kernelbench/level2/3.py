@@ -14,8 +14,8 @@ class ModelNew(nn.Module):
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             output_padding)
         self.sum_weight = nn.Parameter(torch.tensor(sum_weight))
-        self.norm = nn.LayerNorm(norm_shape)
-        self.avg_pool = nn.AvgPool3d(pool_kernel_size)
+        self.norm = voxgrad.torch.LayerNorm(norm_shape)
+        self.avg_pool = voxgrad.torch.AvgPool3d(pool_kernel_size)
 
     def forward(self, x):
         x = self.conv_transpose(x).add_(self.sum_weight)

@@ -12,7 +12,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             bias=bias)
-        self.layer_norm = nn.LayerNorm(out_channels, eps=eps)
+        self.layer_norm = voxgrad.torch.LayerNorm(out_channels, eps=eps)
         self.scaling_factor = scaling_factor
 
     def forward(self, x):

@@ -10,7 +10,7 @@ class ModelNew(nn.Module):
     def __init__(self, in_channels, out_channels, kernel_size, stride, padding, output_padding, pool_kernel_size,
                  clamp_min, clamp_max):
         super().__init__()
-        self.avg_pool = nn.AvgPool3d(pool_kernel_size)
+        self.avg_pool = voxgrad.torch.AvgPool3d(pool_kernel_size)
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             output_padding)
         self.clamp_min = clamp_min

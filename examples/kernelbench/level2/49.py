@@ -13,4 +13,4 @@ class ModelNew(nn.Module):
                                                             output_padding, bias=bias)
 
     def forward(self, x):
-        return torch.sigmoid(torch.softmax(self.conv_transpose(x), dim=1))
+        return torch.sigmoid(voxgrad.torch.functional.softmax(self.conv_transpose(x), dim=1))

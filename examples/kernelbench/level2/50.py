@@ -11,7 +11,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding)
         self.scale1 = nn.Parameter(torch.tensor(scale1))
-        self.avg_pool = nn.AvgPool3d(kernel_size=2)
+        self.avg_pool = voxgrad.torch.AvgPool3d(kernel_size=2)
         self.bias = nn.Parameter(torch.randn(bias_shape))
         self.scale2 = nn.Parameter(torch.tensor(scale2))
 

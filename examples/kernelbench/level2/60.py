@@ -11,7 +11,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             bias=bias)
-        self.group_norm = nn.GroupNorm(groups, out_channels, eps=eps)
+        self.group_norm = voxgrad.torch.GroupNorm(groups, out_channels, eps=eps)
 
     def forward(self, x):
         return F.hardswish(self.group_norm(F.silu(self.conv_transpose(x))))

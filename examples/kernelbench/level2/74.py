@@ -13,7 +13,7 @@ class ModelNew(nn.Module):
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             output_padding)
         self.multiplier = nn.Parameter(torch.randn(multiplier_shape))
-        self.max_pool = nn.MaxPool3d(kernel_size=2)
+        self.max_pool = voxgrad.torch.MaxPool3d(kernel_size=2)
 
     def forward(self, x):
         x = F.leaky_relu(self.conv_transpose(x), 0.2, inplace=True) * self.multiplier

@@ -10,7 +10,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size)
         self.scale_factor = scale_factor
-        self.batch_norm = nn.BatchNorm3d(out_channels, eps=eps, momentum=momentum)
+        self.batch_norm = voxgrad.torch.BatchNorm3d(out_channels, eps=eps, momentum=momentum)
 
     def forward(self, x):
         x = self.batch_norm(self.conv_transpose(x).mul_(self.scale_factor))

@@ -9,8 +9,8 @@ class ModelNew(nn.Module):
     def __init__(self, in_channels, out_channels, kernel_size, stride, padding):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding)
-        self.max_pool1 = nn.MaxPool3d(kernel_size=2)
-        self.max_pool2 = nn.MaxPool3d(kernel_size=3)
+        self.max_pool1 = voxgrad.torch.MaxPool3d(kernel_size=2)
+        self.max_pool2 = voxgrad.torch.MaxPool3d(kernel_size=3)
 
     def forward(self, x):
         x = self.max_pool2(self.max_pool1(self.conv_transpose(x)))

@@ -13,9 +13,9 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding,
                                                             output_padding)
-        self.max_pool = nn.MaxPool3d(pool_kernel_size, pool_stride, pool_padding)
+        self.max_pool = voxgrad.torch.MaxPool3d(pool_kernel_size, pool_stride, pool_padding)
         self.subtract = nn.Parameter(torch.randn(out_channels))
 
     def forward(self, x):
-        x = torch.softmax(self.max_pool(self.conv_transpose(x)), dim=1)
+        x = voxgrad.torch.functional.softmax(self.max_pool(self.conv_transpose(x)), dim=1)
         return F.silu(x - self.subtract.view(1, -1, 1, 1, 1)).amax(dim=1)

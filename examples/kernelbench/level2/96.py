@@ -10,7 +10,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv_transpose = voxgrad.torch.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding)
         self.scale = scale
-        self.max_pool = nn.MaxPool3d(maxpool_kernel_size)
+        self.max_pool = voxgrad.torch.MaxPool3d(maxpool_kernel_size)
 
     def forward(self, x):
         x = self.max_pool(self.conv_transpose(x).mul_(self.scale))

@@ -38,11 +38,33 @@ def _described(function, argument, tensor, shape=None):
     return tuple(tensor.shape if shape is None else shape), _DTYPES[tensor.dtype], device
 
 
-def refuse_tangents(function, *tensors):
-    """The ops of torch.library ignore tangents, so a forward-mode derivative would be 0."""
+def refuse_modes(function, *tensors):
+    """The ops of torch.library ignore tangents, so a forward-mode derivative would be 0. torch.jit would fail later."""
+    if torch.jit.is_tracing():
+        raise RuntimeError(f"{function}: torch.jit.trace cannot record voxgrad's functions; it can trace its layers")
     if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None
                                               for t in tensors if t is not None):
         raise NotImplementedError(f"{function}: forward-mode derivatives are not supported; use backward() or grad()")
+
+
+# PyTorch 1.13 has none of these.
+compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+
+def is_plain(tensor):
+    """Whether a tensor has memory that an op may use at once: it is PyTorch's own, and no mode of PyTorch is at work."""
+    return (type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda") and
+            _modes() == 0 and not _transforms())
+
+
+def is_foreign(tensor):
+    """Whether a layer must leave this input to PyTorch: voxgrad computes no such tensor, or only PyTorch's ops know what
+    is going on, as in transforms of torch.func."""
+    return (not isinstance(tensor, torch.Tensor) or tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or
+            tensor.device.type not in ("cpu", "cuda") or _transforms() or torch.jit.is_tracing() or
+            forward_ad._current_level >= 0)
 
 
 def _run(call, device, description, *tensors):
@@ -113,7 +135,7 @@ def _gradients(ctx, grad_output):
     *steps, groups, transposed, precision = ctx.options
     axes = weight.dim() - 2
     grad_input = grad_weight = grad_bias = None
-    refuse_tangents("backward", input, weight, grad_output)
+    refuse_modes("backward", input, weight, grad_output)
     if ctx.needs_input_grad[0]:
         grad_input = convolution(grad_output, weight, None, input.shape[-axes:], *steps, groups, not transposed,
                                  precision)
@@ -167,7 +189,7 @@ def _gradients_of_weight_grad(ctx, grad_weight, grad_bias):
     *steps, groups, transposed, bias, precision = ctx.options
     axes = ctx.axes
     grad_of_input = grad_of_grad = None
-    refuse_tangents("backward", input, grad_output, grad_weight, grad_bias)
+    refuse_modes("backward", input, grad_output, grad_weight, grad_bias)
     if ctx.needs_input_grad[0]:
         grad_of_input = convolution(grad_output, grad_weight, None, input.shape[-axes:], *steps, groups, not transposed,
                                     precision)
@@ -202,10 +224,7 @@ def _as_library_op(name, schema, compute, empty, save, gradients):
     function = _as_function(name.replace("::", "_"), compute, save, gradients)
 
     def call(input, *others):
-        is_plain = not torch.compiler.is_compiling() and (
-            type(input) in (torch.Tensor, torch.nn.Parameter) and input.device.type in ("cpu", "cuda") and
-            torch._C._len_torch_dispatch_stack() == 0 and not torch._C._are_functorch_transforms_active())
-        return (function if is_plain else op)(input, *others)
+        return (function if not compiling() and is_plain(input) else op)(input, *others)
     return call
 
 

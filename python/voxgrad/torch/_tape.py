@@ -16,7 +16,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from .. import _capi, _library, _tensor
-from ._ops import refuse_tangents
+from ._ops import refuse_modes
 
 _vox = _library._library
 _NUMBERS = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.uint8: 3, torch.bool: 4, torch.bfloat16: 5,
@@ -178,7 +178,9 @@ def call(name, *values, again=None):
     """The result of voxgrad's op `name` (capi/ops.cpp), or the list of its results. `again` are the values with which a
     backward may repeat it, if they differ."""
     tensors = list(_tensors_of(values))
-    refuse_tangents(name, *tensors)
+    if torch.overrides.has_torch_function(tensors):  # a subclass of Tensor that keeps its class, such as MONAI's
+        return torch.overrides.handle_torch_function(call, tensors, name, *values, again=again)
+    refuse_modes(name, *tensors)
     record = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     hooked = record and _hooks(True) is not None  # a checkpoint, or a hook that moves saved tensors
     tape = _Tape.of_call(name, values, tensors, record and not hooked)

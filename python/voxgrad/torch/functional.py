@@ -62,7 +62,7 @@ def _autocast(name, *tensors):
     for argument, tensor in zip(("input", "weight", "bias"), tensors):
         if not isinstance(tensor, torch.Tensor) and not (argument == "bias" and tensor is None):
             raise TypeError(f"{name}: {argument} must be a tensor, got {type(tensor).__name__}")
-    _ops.refuse_tangents(name, *tensors)
+    _ops.refuse_modes(name, *tensors)
     device_type = tensors[0].device.type
     dtype = _autocast_dtype(device_type) if device_type in ("cpu", "cuda") else None
     if dtype is None:
@@ -71,77 +71,65 @@ def _autocast(name, *tensors):
             for t in tensors]
 
 
-def _conv(axes, input, weight, bias, stride, padding, dilation, groups, precision):
+def _named(name, function):
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _conv(axes):
     name = _library.name_of(axes, False)
-    input, weight, bias = _autocast(name, input, weight, bias)
-    _library.check_ranks(axes, False, input.shape, weight.shape)
-    stride = _per_axis(name, axes, "stride", stride)
-    dilation = _per_axis(name, axes, "dilation", dilation)
-    reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
-    if padding == "same":
-        if any(s != 1 for s in stride):
-            raise ValueError(f"{name}: padding 'same' needs stride 1, got {stride}")
-        padding = tuple(r // 2 for r in reach)
-        if any(r % 2 for r in reach):  # the longer end of an odd padding is the last one
-            input = F.pad(input, [n for r in reversed(reach) for n in (0, r % 2)])
-    elif padding == "valid":
-        padding = (0,) * axes
-    elif isinstance(padding, str):
-        raise ValueError(f"{name}: padding must be numbers, 'same' or 'valid', got {padding!r}")
-    padding = _per_axis(name, axes, "padding", padding)
-    # An illegal stride must reach voxgrad's check.
-    output_size = [(size + 2 * p - r - 1) // (s or 1) + 1
-                   for size, p, r, s in zip(input.shape[-axes:], padding, reach, stride)]
-    groups = _checked_groups(name, groups)
-    return _ops.convolution(input, weight, bias, output_size, stride, padding, dilation, groups, False,
-                            _precision.current(precision))
+
+    def function(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, precision=None):
+        input, weight, bias = _autocast(name, input, weight, bias)
+        _library.check_ranks(axes, False, input.shape, weight.shape)
+        stride = _per_axis(name, axes, "stride", stride)
+        dilation = _per_axis(name, axes, "dilation", dilation)
+        reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
+        if padding == "same":
+            if any(s != 1 for s in stride):
+                raise ValueError(f"{name}: padding 'same' needs stride 1, got {stride}")
+            padding = tuple(r // 2 for r in reach)
+            if any(r % 2 for r in reach):  # the longer end of an odd padding is the last one
+                input = F.pad(input, [n for r in reversed(reach) for n in (0, r % 2)])
+        elif padding == "valid":
+            padding = (0,) * axes
+        elif isinstance(padding, str):
+            raise ValueError(f"{name}: padding must be numbers, 'same' or 'valid', got {padding!r}")
+        padding = _per_axis(name, axes, "padding", padding)
+        # An illegal stride must reach voxgrad's check.
+        output_size = [(size + 2 * p - r - 1) // (s or 1) + 1
+                       for size, p, r, s in zip(input.shape[-axes:], padding, reach, stride)]
+        groups = _checked_groups(name, groups)
+        return _ops.convolution(input, weight, bias, output_size, stride, padding, dilation, groups, False,
+                                _precision.current(precision))
+    return _named(name, function)
 
 
-def _conv_transpose(axes, input, weight, bias, stride, padding, output_padding, groups, dilation, precision):
+def _conv_transpose(axes):
     name = _library.name_of(axes, True)
-    input, weight, bias = _autocast(name, input, weight, bias)
-    _library.check_ranks(axes, True, input.shape, weight.shape)
-    stride = _per_axis(name, axes, "stride", stride)
-    padding = _per_axis(name, axes, "padding", padding)
-    output_padding = _per_axis(name, axes, "output_padding", output_padding)
-    dilation = _per_axis(name, axes, "dilation", dilation)
-    # Here, because voxgrad gets an output_size instead.
-    if any(o and (o < 0 or o >= max(s, d, 1)) for o, s, d in zip(output_padding, stride, dilation)):
-        raise ValueError(f"{name}: output_padding must be >= 0 and smaller than stride or dilation, got "
-                         f"{output_padding} with stride {stride} and dilation {dilation}")
-    output_size = [(size - 1) * s - 2 * p + d * (k - 1) + o + 1
-                   for size, s, p, d, k, o in zip(input.shape[-axes:], stride, padding, dilation, weight.shape[2:],
-                                                  output_padding)]
-    groups = _checked_groups(name, groups)
-    return _ops.convolution(input, weight, bias, output_size, stride, padding, dilation, groups, True,
-                            _precision.current(precision))
+
+    def function(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None):
+        input, weight, bias = _autocast(name, input, weight, bias)
+        _library.check_ranks(axes, True, input.shape, weight.shape)
+        stride = _per_axis(name, axes, "stride", stride)
+        padding = _per_axis(name, axes, "padding", padding)
+        output_padding = _per_axis(name, axes, "output_padding", output_padding)
+        dilation = _per_axis(name, axes, "dilation", dilation)
+        # Here, because voxgrad gets an output_size instead.
+        if any(o and (o < 0 or o >= max(s, d, 1)) for o, s, d in zip(output_padding, stride, dilation)):
+            raise ValueError(f"{name}: output_padding must be >= 0 and smaller than stride or dilation, got "
+                             f"{output_padding} with stride {stride} and dilation {dilation}")
+        output_size = [(size - 1) * s - 2 * p + d * (k - 1) + o + 1
+                       for size, s, p, d, k, o in zip(input.shape[-axes:], stride, padding, dilation, weight.shape[2:],
+                                                      output_padding)]
+        groups = _checked_groups(name, groups)
+        return _ops.convolution(input, weight, bias, output_size, stride, padding, dilation, groups, True,
+                                _precision.current(precision))
+    return _named(name, function)
 
 
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, precision=None):
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups, precision)
-
-
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, precision=None):
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups, precision)
-
-
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, precision=None):
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups, precision)
-
-
-def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
-                     precision=None):
-    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
-
-
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
-                     precision=None):
-    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
-
-
-def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
-                     precision=None):
-    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+conv1d, conv2d, conv3d = map(_conv, (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_conv_transpose, (1, 2, 3))
 
 
 # ---- Ops by name (_tape.py) --------------------------------------------------------------------------------------
@@ -164,8 +152,7 @@ def _in_f32(*tensors):
 def _activation(name):
     def function(input, inplace=False):
         return call(name, _tensor(name, input))
-    function.__name__ = name
-    return function
+    return _named(name, function)
 
 
 relu, relu6, sigmoid, tanh, silu, mish, hardsigmoid, hardswish = map(
@@ -206,6 +193,11 @@ def log_softmax(input, dim, *, dtype=None):
     return call("log_softmax", *(_in_f32(_tensor("log_softmax", input)) if dtype is None else [input.to(dtype)]), dim)
 
 
+def logsumexp(input, dim, keepdim=False):
+    """torch.logsumexp"""
+    return call("logsumexp", *_in_f32(_tensor("logsumexp", input)), [dim] if isinstance(dim, int) else list(dim), keepdim)
+
+
 def _norm(name, input, running_mean, running_var, weight, bias, training, momentum, eps, negative_slope):
     options = weight, bias, training, momentum, float(eps), float(negative_slope)
     return call(name, _tensor(name, input), running_mean, running_var, *options,
@@ -214,6 +206,8 @@ def _norm(name, input, running_mean, running_var, weight, bias, training, moment
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, *,
                negative_slope=1.0):
+    if eps < 0 or training and eps == 0:
+        raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     return _norm("batch_norm", input, running_mean, running_var, weight, bias, training, float(momentum), eps,
                  negative_slope)
 
@@ -269,8 +263,7 @@ def _max_pool(axes):
             ("kernel_size", kernel_size, 1), ("stride", kernel_size if stride in (None, ()) else stride, 1),
             ("padding", padding, 0), ("dilation", dilation, 1))]
         return _in_3d(axes, _pool_input(name, axes, input), lambda x: call("max_pool3d", x, *windows, ceil_mode))
-    function.__name__ = name
-    return function
+    return _named(name, function)
 
 
 def _avg_pool(axes):
@@ -283,8 +276,7 @@ def _avg_pool(axes):
             ("padding", padding, 0))]
         return _in_3d(axes, _pool_input(name, axes, input), lambda x: call(
             "avg_pool3d", x, *windows, ceil_mode, count_include_pad, divisor_override))
-    function.__name__ = name
-    return function
+    return _named(name, function)
 
 
 def _adaptive_pool(axes, how):
@@ -297,8 +289,7 @@ def _adaptive_pool(axes, how):
         sizes = [have if size is None else size for size, have in zip(wanted, _pool_input(name, axes, input).shape[-axes:])]
         window = _window(name, axes, "output_size", sizes)
         return _in_3d(axes, input, lambda x: call(f"adaptive_{how}_pool3d", x, window))
-    function.__name__ = name
-    return function
+    return _named(name, function)
 
 
 max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
@@ -352,8 +343,7 @@ def _loss(name, option=None, default=1.0):
         if options:
             raise TypeError(f"{name}: an unknown argument {next(iter(options))!r}")
         return call(name, *_in_f32(_tensor(name, input), target), reduction, *map(float, further))
-    function.__name__ = name
-    return function
+    return _named(name, function)
 
 
 mse_loss, l1_loss = _loss("mse_loss"), _loss("l1_loss")

@@ -10,10 +10,17 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from . import _precision, functional
+from ._ops import compiling, is_foreign, is_plain
 
 
-class _Layer:
-    """What voxgrad's layers add to those of PyTorch."""
+class _Own:
+    def __prepare_scriptable__(self):
+        raise RuntimeError(f"{type(self).__name__}: torch.jit.script cannot compile voxgrad's layers; undo the conversion "
+                           "first (report.undo()), or use torch.jit.trace or torch.export")
+
+
+class _Layer(_Own):
+    """What voxgrad's convolutions add to those of PyTorch."""
 
     precision = None  # a layer that convert() made, or an old pickle, has no attribute of its own
 
@@ -28,6 +35,8 @@ class _Layer:
 
 class _Conv(_Layer):
     def _conv_forward(self, input, weight, bias):
+        if not compiling() and is_foreign(input):
+            return super()._conv_forward(input, weight, bias)
         padding = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
@@ -38,56 +47,39 @@ class _Conv(_Layer):
 
 class _ConvTranspose(_Layer):
     def forward(self, input, output_size=None):
+        if not compiling() and is_foreign(input):
+            return super().forward(input, output_size)
         output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size,
                                               len(self.kernel_size), self.dilation)
         return self._function(input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups,
                               self.dilation, precision=self.precision)
 
 
-class Conv1d(_Conv, nn.Conv1d):
-    _function = staticmethod(functional.conv1d)
-
-
-class Conv2d(_Conv, nn.Conv2d):
-    _function = staticmethod(functional.conv2d)
-
-
-class Conv3d(_Conv, nn.Conv3d):
-    _function = staticmethod(functional.conv3d)
-
-
-class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
-    _function = staticmethod(functional.conv_transpose1d)
-
-
-class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
-    _function = staticmethod(functional.conv_transpose2d)
-
-
-class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
-    _function = staticmethod(functional.conv_transpose3d)
-
-
 # ---- Norms, activations, pooling, upsampling ---------------------------------------------------------------------
 
 
-# torch.compile and torch.export see PyTorch's own op, which they can fuse. PyTorch 1.13 has neither.
-_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+def _stays(input):
+    """Whether PyTorch's own op computes this: in graphs of torch.compile and torch.export, which fuse it, among others."""
+    return compiling() or is_foreign(input) or not (is_plain(input) or torch.overrides.has_torch_function((input,)))
 
 
-class _Norm:
+class _Norm(_Own):
     """A norm whose call takes `negative_slope`: leaky_relu in the same pass, relu for 0."""
 
     def forward(self, input, negative_slope=1.0):
-        return super().forward(input) if _compiling() else self._compute(input, negative_slope)
+        if not _stays(input):
+            return self._compute(input, negative_slope)
+        result = super().forward(input)
+        return result if negative_slope == 1 else F.leaky_relu(result, negative_slope)
 
 
 class _BatchNorm(_Norm):
     def _compute(self, input, negative_slope):
         self._check_input_dim(input)
+        momentum = self.momentum or 0.0
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else momentum
         training = self.training or (self.running_mean is None and self.running_var is None)
         tracked = not self.training or self.track_running_stats
         return functional.batch_norm(input, self.running_mean if tracked else None, self.running_var if tracked else None,
@@ -118,11 +110,11 @@ class LayerNorm(_Norm, nn.LayerNorm):
                                      negative_slope=negative_slope)
 
 
-class _JoinedSequential:
+class _JoinedSequential(_Own):
     """nn.Sequential, in which a norm computes the ReLU or LeakyReLU behind it. Hooks on one of both keep them apart."""
 
     def forward(self, input):
-        if _compiling():
+        if compiling():
             return super().forward(input)
         layers, place = list(self._modules.values()), 0
         while place < len(layers):
@@ -135,7 +127,7 @@ class _JoinedSequential:
         return input
 
     def __reduce_ex__(self, protocol):
-        return _joined_again, (type(self).__mro__[2], self.__dict__.copy())
+        return _joined_again, (type(self).__bases__[1], self.__dict__.copy())
 
 
 def _slope_of(layer):
@@ -162,14 +154,18 @@ def _joined_again(sequential, attributes):
     return module
 
 
-def _layer(name, compute, *bases):
+def _layer(name, compute, base=_Own, **own):
     """A subclass of torch.nn's class `name`."""
     theirs = getattr(nn, name)
-    own = {"forward": lambda self, input: theirs.forward(self, input) if _compiling() else compute(self, input)}
-    globals()[name] = type(name, (*bases, theirs), {"__module__": __name__, **(own if compute else {})})
+    if compute:
+        own["forward"] = lambda self, input: theirs.forward(self, input) if _stays(input) else compute(self, input)
+    globals()[name] = type(name, (base, theirs), {"__module__": __name__, **own})
 
 
 for _axes in (1, 2, 3):
+    _layer(f"Conv{_axes}d", None, _Conv, _function=staticmethod(getattr(functional, f"conv{_axes}d")))
+    _layer(f"ConvTranspose{_axes}d", None, _ConvTranspose,
+           _function=staticmethod(getattr(functional, f"conv_transpose{_axes}d")))
     _layer(f"BatchNorm{_axes}d", None, _BatchNorm)
     _layer(f"InstanceNorm{_axes}d", None, _InstanceNorm)
     _layer(f"MaxPool{_axes}d", lambda self, input, f=getattr(functional, f"max_pool{_axes}d"): f(
