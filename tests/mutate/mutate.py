@@ -125,8 +125,8 @@ OPERATORS = [
     ("statement", r"^\s+(?!return|throw|delete|else|case|using|co_|break|continue)([\w:.<>-]+\(.*\);|"
                   r"[\w.>\[\]*-]+ [-+*/|&]?= .*;|(?:\+\+|--)[\w.]+;)$", lambda old: "-", ALONE),
 ]
-NO_CODE = re.compile("constexpr|template|static_assert|using |enum |case |operator|requires|noexcept|namespace|typename|"
-                     "asm")
+NO_CODE = re.compile("constexpr|template|static_assert|using |enum |case |operator|requires|noexcept|namespace|"
+                     "typename|asm")
 
 
 def masked(text):
