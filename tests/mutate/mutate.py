@@ -97,14 +97,16 @@ def read_mutants(file):
 
 ALONE = True
 AXES = {"d": "h", "h": "w", "w": "d", "0": "1", "1": "2", "2": "0"}
-CONDITION = r"\b(?:if|while) \((?!.*;|(?:const )?[\w:]+[&*]? \w+ = )(.+)\)(?: \{| return\b.*| continue;| break;| throw\b.*)?$"
+CONDITION = (r"\b(?:if|while) \((?!.*;|(?:const )?[\w:]+[&*]? \w+ = )(.+)\)"
+             r"(?: \{| return\b.*| continue;| break;| throw\b.*)?$")
 OPERATORS = [
     ("bound", r" (<=?|>=?) ", {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}),
     ("comparison", r" ([=!]=|&&|\|\|) ", {"==": "!=", "!=": "==", "&&": "||", "||": "&&"}),
     ("comparison", r"(?<![\w)])(!)(?=[\w(])", {"!": ""}),
     ("sign", r" ([+-]) ", {"+": "-", "-": "+"}),
     ("sign", r"(?:[(,=?:] ?|return )(-)(?=[\w(])", {"-": ""}),
-    ("sign", r"^\s+(\S+ [+-]= .*;)$", lambda old: re.sub(" (.)=", lambda m: " +=" if m[1] == "-" else " -=", old, 1), ALONE),
+    ("sign", r"^\s+(\S+ \+= .*;)$", lambda old: old.replace("+=", "-=", 1), ALONE),
+    ("sign", r"^\s+(\S+ -= .*;)$", lambda old: old.replace("-=", "+=", 1), ALONE),
     ("factor", r" ([*/%]) ", {"*": "/", "/": "*", "%": "/"}),
     ("number", r"(?<![\w.<\[\"'])(\d+)(?![\w.>'])", lambda old: str(int(old) + 1) if old != "1" else "0", ALONE),
     ("number", r"(?<![\w.])(\d+\.\d*f?|\d+e-?\d+)(?![\w.])", lambda old: f"2 * {old}", ALONE),
@@ -115,14 +117,16 @@ OPERATORS = [
      lambda old: re.sub(r"\((.*), (.*)\)", r"(\2, \1)", old)),
     ("copy", r"\w(\.(?:clone|contiguous|detach)\(\))", lambda old: ""),
     ("dtype", r"\w(\.to\([\w.]+\))", lambda old: ""),
-    ("dtype", r"\b([fi]64|b?f16|f32)\b", {"f64": "f32", "f32": "f64", "i64": "f32", "bf16": "f16", "f16": "bf16"}, ALONE),
+    ("dtype", r"\b([fi]64|b?f16|f32)\b",
+     {"f64": "f32", "f32": "f64", "i64": "f32", "bf16": "f16", "f16": "bf16"}, ALONE),
     ("condition", CONDITION, lambda old: "false", ALONE),
     ("condition", CONDITION, lambda old: "true", ALONE),
     ("check", r"(?<![.\w])check(?:<\w+>)?\(([^,]+)[,)]", lambda old: "true", ALONE),
     ("statement", r"^\s+(?!return|throw|delete|else|case|using|co_|break|continue)([\w:.<>-]+\(.*\);|"
                   r"[\w.>\[\]*-]+ [-+*/|&]?= .*;|(?:\+\+|--)[\w.]+;)$", lambda old: "-", ALONE),
 ]
-NO_CODE = re.compile(r"constexpr|template|static_assert|using |enum |case |operator|requires|noexcept|namespace|typename|asm")
+NO_CODE = re.compile("constexpr|template|static_assert|using |enum |case |operator|requires|noexcept|namespace|"
+                     "typename|asm")
 
 
 def masked(text):
@@ -262,11 +266,16 @@ def build(mutants, *targets):
         run = subprocess.run(["ninja", "-C", str(BUILD), "-k0", *targets], capture_output=True, text=True)
         if run.returncode == 0:
             return mutants
-        wrong = []
+        wrong, where = [], []
         for line in run.stdout.split("\n"):
-            if re.search(r"error|required from|constexpr", line) and not re.search("not declared|is undefined", line):
-                for path, number in re.findall(r"([\w/.-]+\.\w+)[:(](\d+)[:)]", line):
+            if re.search("required from|constexpr", line):
+                where.append(line)  # of the error or warning that follows
+            elif "warning:" in line or re.search("not declared|is undefined", line):
+                where = []
+            elif "error" in line:
+                for path, number in re.findall(r"([\w/.-]+\.\w+)[:(](\d+)[:)]", " ".join([*where, line])):
                     wrong += [m for m in [at.get((path, int(number)))] if m and m not in wrong]
+                where = []
         if not wrong:
             sys.exit(run.stdout + "mutate: does not build")
         print(f"{len(wrong)} mutants do not compile", flush=True)
@@ -289,7 +298,8 @@ def read_tests(kernels):
     for test in listed["tests"]:
         command = tuple(test.get("command", []))
         environment = tuple(next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), []))
-        one = re.search(r"(/[^\0]*/tests/test_\w+)\0(?:.*\0)?(?:--gtest_|TEST_)(?:filter|FILTER)=(([^*:.\0]+)\.[^*:\0]+)",
+        one = re.search(r"(/[^\0]*/tests/test_\w+)\0(?:.*\0)?"
+                        r"(?:--gtest_filter|TEST_FILTER)=(([^*:.\0]+)\.[^*:\0]+)",
                         "\0".join(command))  # the second form is of CMake 4
         if one:
             tests[(one[1],), one[3 if kernels else 2], environment] += (one[2],)
@@ -376,8 +386,9 @@ def main():
             tests = sorted(reaching[mutant.number], key=lambda t: t.seconds)
             ends = itertools.accumulate(t.seconds for t in tests)
             tests = [t for t, end in zip(tests, ends) if end <= options.seconds]
-            result = "killed" if killed(mutant.number, tests) else "accepted" if mutant.key() in accepted else "SURVIVED"
-            return mutant, result, len(tests)
+            if killed(mutant.number, tests):
+                return mutant, "killed", len(tests)
+            return mutant, "accepted" if mutant.key() in accepted else "SURVIVED", len(tests)
 
         for mutant, result, tests in pool.map(judge, built):
             counts[mutant.group()][result] += 1
@@ -386,7 +397,8 @@ def main():
     counts["all"] = sum(counts.values(), collections.Counter())
     print()
     for group, of in counts.items():
-        print(f"{group:10} {of['killed']:4} of {sum(of.values()):4} killed, {of['accepted']} accepted, {of['SURVIVED']} survived")
+        print(f"{group:10} {of['killed']:4} of {sum(of.values()):4} killed, {of['accepted']} accepted, "
+              f"{of['SURVIVED']} survived")
     sys.exit(counts["all"]["SURVIVED"] > 0)
 
 
