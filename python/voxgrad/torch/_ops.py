@@ -223,7 +223,12 @@ def _as_library_op(name, schema, compute, empty, save, gradients):
     op = getattr(torch.ops.voxgrad, name.split("::")[1])
     function = _as_function(name.replace("::", "_"), compute, save, gradients)
 
+    def as_tensor(input, *others):
+        return call(input.as_subclass(torch.Tensor), *others)
+
     def call(input, *others):
+        if not compiling() and torch.overrides.has_torch_function((input,)):  # a subclass that keeps its class
+            return torch.overrides.handle_torch_function(as_tensor, (input,), input, *others)
         return (function if not compiling() and is_plain(input) else op)(input, *others)
     return call
 
