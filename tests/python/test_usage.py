@@ -201,6 +201,7 @@ def test_in_pytorchs_transforms_and_modes():
         torch.jit.script(model)
 
 
+@new
 def test_subclasses_of_tensor_stay():
     """As MONAI's MetaTensor."""
     class Named(torch.Tensor):
