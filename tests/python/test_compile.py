@@ -60,6 +60,7 @@ def test_autocast(device):
     assert compiled(x).dtype == torch.float32
 
 
+@pytest.mark.skipif(voxgrad.torch._version < (2, 5), reason="PyTorch 2.4 does not look into layers")
 def test_the_precision_of_a_context_is_a_guard():
     seen = []
 
@@ -79,8 +80,10 @@ def test_the_precision_of_a_context_is_a_guard():
         with voxgrad.torch.precision("medium"):
             return conv(x)
 
-    torch.compile(inside, fullgraph=True, backend=backend)(x)
-    assert seen == [["highest"], ["high"], ["medium"]]
+    if voxgrad.torch._version >= (2, 6):  # older versions cannot enter a context in a graph
+        torch.compile(inside, fullgraph=True, backend=backend)(x)
+        assert seen.pop() == ["medium"]
+    assert seen == [["highest"], ["high"]]
 
 
 def test_export():

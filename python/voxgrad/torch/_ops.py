@@ -47,23 +47,24 @@ def refuse_modes(function, *tensors):
         raise NotImplementedError(f"{function}: forward-mode derivatives are not supported; use backward() or grad()")
 
 
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 # PyTorch 1.13 has none of these.
 compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
-_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
 def is_plain(tensor):
     """Whether a tensor has memory that an op may use at once: it is PyTorch's own, and no mode of PyTorch is at work."""
-    return (type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda") and
-            _modes() == 0 and not _transforms())
+    return (type(tensor) in PLAIN and tensor.device.type in ("cpu", "cuda") and
+            modes() == 0 and not _transforms())
 
 
 def is_foreign(tensor):
     """Whether a layer must leave this input to PyTorch: voxgrad computes no such tensor, or only PyTorch's ops know what
     is going on, as in transforms of torch.func."""
     return (not isinstance(tensor, torch.Tensor) or tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or
-            tensor.device.type not in ("cpu", "cuda") or _transforms() or torch.jit.is_tracing() or
+            tensor.device.type not in ("cpu", "cuda") or _transforms() or torch._C._is_tracing() or
             forward_ad._current_level >= 0)
 
 
@@ -107,7 +108,12 @@ def _compute(input, weight, bias, output_size, stride, padding, dilation, groups
 def _empty_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision):
     batch = input.shape[:input.dim() - len(output_size) - 1]
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    return input.new_empty((*batch, channels, *output_size))
+    return _empty(input, (*batch, channels, *output_size))
+
+
+def _empty(like, shape):
+    """No subclass of Tensor, whose instances are views of a tensor."""
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
 
 
 def _fake_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision):
@@ -175,7 +181,7 @@ def _empty_weight_grad(input, grad_output, kernel_size, stride, padding, dilatio
     channel = -len(kernel_size) - 1
     ends = (input, grad_output) if transposed else (grad_output, input)
     weight_shape = (ends[0].shape[channel], ends[1].shape[channel] // groups, *kernel_size)
-    return input.new_empty(weight_shape), input.new_empty((grad_output.shape[channel] if bias else 0,))
+    return _empty(input, weight_shape), _empty(input, (grad_output.shape[channel] if bias else 0,))
 
 
 def _save_weight_grad_operands(ctx, inputs, output):

@@ -5,13 +5,9 @@ import threading
 from .._library import PRECISIONS
 
 
-class _Context(threading.local):
-    def __init__(self):  # runs in every thread
-        self.name = None
-
-
 _process = "highest"
-_thread = _Context()
+_thread = threading.local()  # with a class of ours, TorchDynamo of 2.4 fails
+_thread.name = None  # of this thread; others have none before they enter a context
 
 
 def checked(name):
@@ -42,7 +38,7 @@ class precision:
         self._outer = []  # one for each entry: a context may be entered again inside itself
 
     def __enter__(self):
-        self._outer.append(_thread.name)
+        self._outer.append(getattr(_thread, "name", None))
         _thread.name = self._name
         return self
 
@@ -54,4 +50,4 @@ def current(argument=None):
     """The precision of a call with this argument."""
     if argument is not None:
         return checked(argument)
-    return _thread.name or _process
+    return getattr(_thread, "name", None) or _process

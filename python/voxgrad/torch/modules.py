@@ -10,7 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from . import _precision, functional
-from ._ops import compiling, is_foreign, is_plain
+from ._ops import PLAIN, compiling, is_foreign, modes
 
 
 class _Own:
@@ -59,8 +59,9 @@ class _ConvTranspose(_Layer):
 
 
 def _stays(input):
-    """Whether PyTorch's own op computes this: in graphs of torch.compile and torch.export, which fuse it, among others."""
-    return compiling() or is_foreign(input) or not (is_plain(input) or torch.overrides.has_torch_function((input,)))
+    """Whether PyTorch's own op computes this, as in graphs of torch.compile and torch.export, which fuse it."""
+    return compiling() or is_foreign(input) or modes() > 0 or (
+        type(input) not in PLAIN and not torch.overrides.has_torch_function((input,)))
 
 
 class _Norm(_Own):
