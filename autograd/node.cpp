@@ -113,9 +113,8 @@ void Node::run_hooks(Gradients& gradients) {
 void Node::retain_gradients(const Gradients& gradients) const {
   for (size_t i = 0; i < hooks_.size(); ++i) {
     if (!hooks_[i] || !gradients[i]) continue;
-    for (const auto& retained : hooks_[i]->retained) {
+    for (const auto& retained : hooks_[i]->retained)
       if (auto impl = retained.lock()) accumulate(impl->autograd->grad, *gradients[i]);
-    }
   }
 }
 

@@ -163,9 +163,8 @@ Tensor missing_gradient(const Tensor& t) {
 
 void check_writable(const char* function, const char* name, const Tensor& t) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-  for (int64_t d = 0; d < t.rank(); ++d) {
+  for (int64_t d = 0; d < t.rank(); ++d)
     if (t.shape()[d] > 1) dims.emplace_back(t.strides()[d], t.shape()[d]);
-  }
   std::sort(dims.begin(), dims.end());
   int64_t reach = 0;  // last offset of the dimensions so far
   for (const auto& [stride, size] : dims) {
@@ -223,5 +222,4 @@ void check_scalar(const char* function, Scalar value, DType dtype) {
 }
 
 }  // namespace detail
-
 }  // namespace vox

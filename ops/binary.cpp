@@ -112,10 +112,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
   if (detail::autocast_mixes(a, b)) return div(a.to(f32), b.to(f32));
   detail::check_floating("div", "a", a);
   Tensor y = detail::binary("div", Binary::div, a, b);
-  if (auto node = record<DivNode>({a, b}, y)) {
-    node->saved_a_.save_for(1, a);
-    node->saved_b_.save(b);
-  }
+  if (auto node = record<DivNode>({a, b}, y)) node->saved_a_.save_for(1, a), node->saved_b_.save(b);
   return y;
 }
 

@@ -10,9 +10,8 @@ Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape) {
                     " does not broadcast to ", shape, "; sizes must be equal or 1");
   const int64_t added = shape.rank() - t.rank();
   Shape strides = Shape::filled(shape.rank(), 0);
-  for (int64_t d = added; d < shape.rank(); ++d) {
+  for (int64_t d = added; d < shape.rank(); ++d)
     if (t.shape()[d - added] == shape[d]) strides[d] = t.strides()[d - added];
-  }
   return alias(t, t.impl()->offset, shape, strides);
 }
 
@@ -58,17 +57,15 @@ Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b)
 
 Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
   check_arithmetic(function, "a", a);
-  const Tensor right = number(function, b, opmath(a.dtype()), a.shape());
   Tensor y = empty_for(function, a.shape(), a.options());
-  binary_kernel.on(y.device())(op, a, right, y, 0);
+  binary_kernel.on(y.device())(op, a, number(function, b, opmath(a.dtype()), a.shape()), y, 0);
   return y;
 }
 
 Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
   check_arithmetic(function, "b", b);
-  const Tensor left = number(function, a, opmath(b.dtype()), b.shape());
   Tensor y = empty_for(function, b.shape(), b.options());
-  binary_kernel.on(y.device())(op, left, b, y, 0);
+  binary_kernel.on(y.device())(op, number(function, a, opmath(b.dtype()), b.shape()), b, y, 0);
   return y;
 }
 
@@ -81,26 +78,24 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, const Tenso
 
 Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b) {
   check_defined(function, "a", a);
-  const Tensor right = number(function, b, a.dtype(), a.shape());
   Tensor y = empty_for(function, a.shape(), {boolean, a.device()});
-  compare_kernel.on(y.device(), function)(op, a, right, y);
+  compare_kernel.on(y.device(), function)(op, a, number(function, b, a.dtype(), a.shape()), y);
   return y;
 }
 
 Tensor binary_gradient([[maybe_unused]] const char* function, [[maybe_unused]] Binary op,
                        [[maybe_unused]] int operand, const Tensor& g, [[maybe_unused]] const Tensor& a,
                        [[maybe_unused]] const Tensor& b) {
-  if (grad_enabled() || !g.device().is_cuda()) return {};
+  Tensor grad;
 #if VOXGRAD_HAS_CUDA
-  Tensor grad = empty_for(function, g.shape(), g.options());
+  if (grad_enabled() || !g.device().is_cuda()) return grad;
+  grad = empty_for(function, g.shape(), g.options());
   in_the_name_of(function, [&] {
     cuda::binary_gradient(op, operand, g, broadcast_to(function, a, g.shape()),
                           broadcast_to(function, b, g.shape()), grad);
   });
-  return grad;
-#else
-  return {};
 #endif
+  return grad;
 }
 
 }  // namespace vox::detail

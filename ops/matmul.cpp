@@ -42,8 +42,7 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
 Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   const Shape batch = batch_of(a, b);
   Shape shape = batch;
-  shape.push_back(a.size(-2));
-  shape.push_back(b.size(-1));
+  shape.push_back(a.size(-2)), shape.push_back(b.size(-1));
   Tensor y = detail::empty_for("matmul", shape, a.options());
   if (y.numel() > 0) matmul_kernel.on(y.device())(expand_batch(a, batch), expand_batch(b, batch), y);
   if (auto node = autograd::record<MatmulNode>({a, b}, y)) node->save_factors(a, b);
@@ -51,9 +50,7 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
 }
 
 autograd::Gradients MatmulNode::backward(autograd::Gradients g) {
-  const auto transposed = [](const autograd::SavedTensor& matrices) {
-    return matrices.get().transpose(-2, -1);
-  };
+  const auto transposed = [](const autograd::SavedTensor& m) { return m.get().transpose(-2, -1); };
   return {if_needed(0, [&] { return sum_to(matmul_matrices(*g[0], transposed(saved_b_)), input_shape(0)); }),
           if_needed(1, [&] { return sum_to(matmul_matrices(transposed(saved_a_), *g[0]), input_shape(1)); })};
 }

@@ -33,8 +33,7 @@ Tensor sum(const Tensor& x, const Shape& dims, Flag keepdim) {
 Tensor mean(const Tensor& x, const Shape& dims, Flag keepdim) {
   const detail::ReducePlan plan = detail::reduce_plan("mean", x, dims, keepdim);
   detail::check_floating("mean", "x", x);
-  // At least 1, so that the gradient of an empty tensor is not 0 / 0.
-  const int64_t count = std::max<int64_t>(plan.count, 1);
+  const int64_t count = std::max<int64_t>(plan.count, 1);  // an empty tensor has no gradient 0 / 0
   return autograd::linear("mean", {x}, detail::reduced("mean", ReduceKind::mean, x, plan, x.dtype()),
                           [kept = plan.keepdim_shape, shape = x.shape(), count](const Tensor& g) {
                             return div(g, Scalar(count)).reshape(kept).expand(shape);

@@ -87,9 +87,8 @@ Shape infer_size(const Shape& target, const Shape& from, int64_t numel) {
                       numel, " elements of ", from);
     shape[unknown] = numel / known;
   }
-  const int64_t wanted = checked_numel("reshape", shape);
-  check<ShapeError>(wanted == numel, "reshape: ", from, " has ", numel, " elements, ", target, " has ",
-                    wanted);
+  check<ShapeError>(unknown >= 0 || known == numel, "reshape: ", from, " has ", numel, " elements, ", target,
+                    " has ", known);
   return shape;
 }
 
@@ -111,10 +110,7 @@ std::optional<Shape> strides_for(const Tensor& x, const Shape& shape) {
       filled *= shape[out--];
     }
     if (filled != run) return std::nullopt;
-    if (i > 0) {
-      run = 1;
-      step = x.strides()[i - 1];
-    }
+    if (i > 0) run = 1, step = x.strides()[i - 1];
   }
   return strides;
 }

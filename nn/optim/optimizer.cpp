@@ -62,8 +62,7 @@ void Optimizer::step() {
   const auto guard = no_grad();
   std::set<const Storage*> written;
   for (const Tensor& p : parameters_) written.insert(p.impl()->storage.get());
-  // By device and group. The CPU is first: its step may still fail, if it is the first work that needs
-  // threads.
+  // By device and group. The CPU is first: its step may still fail, if it is the first to need threads.
   std::map<std::pair<std::string, size_t>, std::vector<detail::OptimizerItem>> items;
   std::vector<std::pair<Tensor, Tensor>> copies;  // parameters that are not dense
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -84,9 +83,8 @@ void Optimizer::step() {
     list[0].numbers = numbers_;
   }
   // All memory is allocated. From here on parameters change.
-  for (const Tensor& p : parameters_) {
+  for (const Tensor& p : parameters_)
     if (p.grad().defined() && p.requires_grad()) detail::begin_in_place("Optimizer::step", p);
-  }
   for (const auto& [key, list] : items) update(key.second, list[0].parameter.device(), list);
   for (auto& [p, dense] : copies) detail::copy_kernel.on(p.device())(dense, p);
   ++steps_;
