@@ -87,8 +87,8 @@ Tensor binary_gradient([[maybe_unused]] const char* function, [[maybe_unused]] B
                        [[maybe_unused]] int operand, const Tensor& g, [[maybe_unused]] const Tensor& a,
                        [[maybe_unused]] const Tensor& b) {
   Tensor grad;
-#if VOXGRAD_HAS_CUDA
   if (grad_enabled() || !g.device().is_cuda()) return grad;
+#if VOXGRAD_HAS_CUDA
   grad = empty_for(function, g.shape(), g.options());
   in_the_name_of(function, [&] {
     cuda::binary_gradient(op, operand, g, broadcast_to(function, a, g.shape()),
