@@ -28,6 +28,6 @@ endif()
 
 # What must be refused.
 run(1 "is of a run with --seed 3" --phantom --phantom-size 96 --steps 4 --seed 9 --out ${FOLDER}/whole --resume)
-run(2 "is not f32 or bf16" --dtype f16)
+run(2 "is not one of f32, bf16" --dtype f16)
 run(2 "unknown option" --step 3)
 run(0 "--dtype f32|bf16" --help)
