@@ -163,7 +163,7 @@ class Unet:
         weight = b.leaf([channels], "positive") if affine else None
         bias = b.leaf([channels]) if affine else None
         if self.norm == "group":
-            groups = [g for g in (1, 2, 3, 4) if channels % g == 0 and g * b[x].shape[0] < b[x].numel()]
+            groups = ops_of.groups_of(b, x, 4)
             return x if not groups else b.maybe(x, "nn.functional.group_norm", self.r.choice(groups), weight, bias)
         if self.norm == "instance":
             return b.maybe(x, "nn.functional.instance_norm", None, None, weight, bias)

@@ -95,6 +95,11 @@ def interpolate(b, x):
     return b.add(f"nn.functional.interpolate.{mode}", x, size=size, mode=mode, **more)
 
 
+def groups_of(b, x, most):
+    """Numbers of groups, up to `most`, that have more than one element."""
+    return [g for g in range(1, most + 1) if b[x].shape[1] % g == 0 and g * b[x].shape[0] < b[x].numel()]
+
+
 def norm(b, x):
     r, shape = b.random, list(b[x].shape)
     how = r.choice(("batch", "instance", "group", "layer")) if len(shape) <= 5 else "layer"
@@ -103,8 +108,7 @@ def norm(b, x):
         return b.add("nn.functional.layer_norm", x, tail, b.leaf(tail, "positive"), b.leaf(tail))
     weight, bias = (b.leaf([shape[1]], "positive"), b.leaf([shape[1]])) if r.random() < 0.6 else (None, None)
     if how == "group":
-        groups = [g for g in range(1, 6) if shape[1] % g == 0 and g * shape[0] < b[x].numel()]
-        return b.add("nn.functional.group_norm", x, r.choice(groups), weight, bias)
+        return b.add("nn.functional.group_norm", x, r.choice(groups_of(b, x, 5)), weight, bias)
     if how == "instance":
         return b.add("nn.functional.instance_norm", x, None, None, weight, bias)
     train = r.random() < 0.5

@@ -18,7 +18,8 @@ from graph import drawn, key
 TOLERANCE = 1e-9
 # Where PyTorch saves the result, a difference, a dense copy, or nothing: a norm saves its bias, which the gradient of an
 # activation after it needs.
-KEEPS_THE_OPERAND = ("reciprocal", "matmul", "bmm", "nn.functional.linear", "nn.functional.l1_loss", "nn.functional.cross_entropy", *(f"nn.functional.{norm}_norm" for norm in ("batch", "instance", "group", "layer")))
+KEEPS_THE_OPERAND = ("reciprocal", "matmul", "bmm", *(f"nn.functional.{name}" for name in (
+    "linear", "l1_loss", "cross_entropy", "batch_norm", "instance_norm", "group_norm", "layer_norm")))
 REFUSALS = (voxgrad.VoxError, voxgrad.WildError, voxgrad.Inexpressible)
 
 

@@ -7,7 +7,8 @@ dtype; these numbers are exact in f64. So errors of earlier nodes do not count, 
 
 u is the unit roundoff of the dtype. The second part is the condition of the op. For sums of products it is the same op on
 absolute values, in f32 times the root of the number of terms; for others it is measured along a few directions of random
-signs (of the whole tensor, if it is a norm's, whose sums cancel), and at a kink covers the jump; if that does not suffice, along many more. A gradient that several nodes send to one tensor has the sum of their bounds, and a
+signs (of the whole tensor, if it is a norm's, whose sums cancel), and at a kink covers the jump; if that does not suffice,
+along many more. A gradient that several nodes send to one tensor has the sum of their bounds, and a
 rounding for each addition. If every node keeps its bound, the graph is as exact as its ops allow.
 """
 
@@ -31,6 +32,7 @@ ROUNDINGS = {torch.float32: 32, torch.bfloat16: 1.25, torch.float16: 1.25}
 # Ops that tests/opinfo composes of several round each step.
 SATURATING = ("tanh", "sigmoid", "softmax", "log_softmax", "cross_entropy", "expm1", "tanhshrink")
 ROOTS = ("sqrt", "rsqrt", "std")
+NORMS = ("batch_norm", "instance_norm", "group_norm", "layer_norm")
 
 
 def alone(node, operands, arriving, grads):
@@ -67,13 +69,14 @@ def bounds(node, operands, arriving, grads, dtype, directions):
         others = [again(lambda t: moved(t, by, noise)) for _ in range(directions)]
         for n, t in enumerate(exact):
             moves = torch.stack([(other[n] - t).abs() for other in others]).amax(0)
-            spread[n] += moves.amax() if name.endswith("_norm") else torch.maximum(moves, moves.mean())
+            spread[n] += moves.amax() if name in NORMS else torch.maximum(moves, moves.mean())
             composed = node.op in ours.ENTRIES and ours.ENTRIES[node.op].composed
             if composed or name in SATURATING:
                 sources = arriving if n >= len(exact) - len(grads) else operands
                 spread[n] += (3 if composed else 1) * u * max(map(largest, sources.values()), default=0.0)
     smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
-    roundings = ROUNDINGS[dtype] + (name == "linear" and dtype != torch.float32)  # a product, and a sum with the bias
+    with_bias = node.op == "nn.functional.linear" and dtype != torch.float32  # a product, and a sum with the bias
+    roundings = ROUNDINGS[dtype] + with_bias
     return exact, [roundings * (s + smallest) for s in spread]
 
 
