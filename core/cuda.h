@@ -70,8 +70,8 @@ int device_count() noexcept;
 /// Waits until all work on `device` is done. Throws CudaError if a kernel that ran earlier failed.
 void synchronize(Device device = Device::cuda());
 
-/// A queue of work on one device. Copying a Stream makes a second handle on the same queue, which is
-/// destroyed with its last handle.
+/// A queue of work on one device. Copying a Stream makes a second handle on the same queue. When the last
+/// handle is gone, the next new Stream takes the queue over, behind the work that is still in it.
 class Stream {
  public:
   /// A new stream that does not synchronise with CUDA's legacy stream. Throws DeviceError without CUDA.

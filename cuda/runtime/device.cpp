@@ -87,29 +87,29 @@ DeviceState& device_state(const char* op, int index) {
   return state;
 }
 
-namespace {
-std::shared_ptr<StreamImpl> known(DeviceState& state, std::shared_ptr<StreamImpl> stream) {
-  const std::lock_guard lock(state.streams_mutex);
-  std::erase_if(state.streams, [](const auto& other) { return other.expired(); });
-  state.streams.push_back(stream);
-  return stream;
-}
-}  // namespace
-
 std::shared_ptr<StreamImpl> make_stream(const char* op, int index) {
   DeviceState& state = device_state(op, index);
-  return known(state, std::make_shared<StreamImpl>(op, index));
+  const std::lock_guard lock(state.streams_mutex);
+  for (const auto& stream : state.streams)
+    if (stream.use_count() == 1 && !capture_of(*stream).running) return stream;
+  return state.streams.emplace_back(std::make_shared<StreamImpl>(op, index));
 }
 
-std::shared_ptr<StreamImpl> borrow_stream(const char* op, int index, cudaStream_t stream) {
+std::shared_ptr<StreamImpl> borrow_stream(const char* op, int index, cudaStream_t handle) {
   DeviceState& state = device_state(op, index);
-  return known(state, std::make_shared<StreamImpl>(op, index, stream));
+  const std::lock_guard lock(state.streams_mutex);
+  std::erase_if(state.borrowed, [](const auto& other) { return other.expired(); });
+  for (const auto& known : state.borrowed)
+    if (auto stream = known.lock(); stream && stream->handle() == handle) return stream;
+  const auto stream = std::make_shared<StreamImpl>(op, index, handle);
+  state.borrowed.push_back(stream);
+  return stream;
 }
 
 std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device) {
-  std::vector<std::shared_ptr<StreamImpl>> living;
   const std::lock_guard lock(device.streams_mutex);
-  for (const auto& known : device.streams) {
+  std::vector<std::shared_ptr<StreamImpl>> living = device.streams;
+  for (const auto& known : device.borrowed) {
     if (auto stream = known.lock()) living.push_back(std::move(stream));
   }
   return living;

@@ -26,7 +26,8 @@ struct DeviceState {
   Memory memory;
 
   std::mutex streams_mutex;
-  std::vector<std::weak_ptr<StreamImpl>> streams;
+  std::vector<std::shared_ptr<StreamImpl>> streams;  // those without another owner wait for their next user
+  std::vector<std::weak_ptr<StreamImpl>> borrowed;   // of other libraries
 
   std::once_flag made;
 };
@@ -37,9 +38,10 @@ int index_of(const char* function, Device device);
 /// The state of device `index`. Throws DeviceError, naming `op`, if there is no such device.
 DeviceState& device_state(const char* op, int index);
 
-/// A new stream, or one of another library. living_streams() includes it.
+/// A stream that nobody has a handle to, or one of another library.
 std::shared_ptr<StreamImpl> make_stream(const char* op, int index);
 std::shared_ptr<StreamImpl> borrow_stream(const char* op, int index, cudaStream_t stream);
+/// All of them.
 std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device);
 
 }  // namespace vox::cuda

@@ -158,8 +158,7 @@ void* allocate(int64_t bytes, int index) {
   const OutsideCapture outside;
   const Capture capture = capture_of(stream);
   BlockMap one;  // made first: once CUDA has given memory, nothing may fail
-  Node block =
-      one.extract(one.emplace(nullptr, Block{nullptr, bytes, stream.shared_from_this(), {}, capture.id}));
+  Node block = one.extract(one.emplace(nullptr, Block{nullptr, bytes, stream.keep(), {}, capture.id}));
   void* data = take_from_pool("allocate", device, bytes, stream.handle());
   block.key() = block.mapped().data = static_cast<char*>(data);
   Node old;  // of a graph that is gone. Destroyed after the lock is released, because its stream may end
@@ -204,7 +203,7 @@ void note_use(DeviceState& device, const void* address, StreamImpl& stream) {
   if (byte >= block.data + block.bytes || block.stream.get() == &stream) return;
   const bool known = std::any_of(block.others.begin(), block.others.end(),
                                  [&](const auto& other) { return other.get() == &stream; });
-  if (!known) block.others.push_back(stream.shared_from_this());
+  if (!known) block.others.push_back(stream.keep());
 }
 
 int device_of(const char* function, const void* data) {

@@ -17,6 +17,12 @@ class StreamImpl : public std::enable_shared_from_this<StreamImpl> {
   StreamImpl(const StreamImpl&) = delete;
   StreamImpl& operator=(const StreamImpl&) = delete;
 
+  /// For what may outlive all handles: voxgrad's own streams live as long as the program, so that no one
+  /// keeps them from their next user.
+  std::shared_ptr<StreamImpl> keep() {
+    return owned_ ? std::shared_ptr<StreamImpl>(std::shared_ptr<void>(), this) : shared_from_this();
+  }
+
   cudaStream_t handle() const { return handle_; }
   int index() const { return index_; }
 

@@ -79,6 +79,23 @@ TEST_F(CudaStream, BorrowedStreamRunsTheWorkAndStaysItsOwners) {
   EXPECT_THROW(Stream::borrow(nullptr, Device::cpu()), DeviceError);
 }
 
+TEST_F(CudaStream, IsTakenOverWhenItsLastHandleIsGone) {
+  std::optional<Stream> first;
+  first.emplace();
+  Stream copy = *first;
+  void* const queue = copy.native_handle();
+  first.reset();
+  EXPECT_NE(Stream().native_handle(), queue);
+  const Block x = floats(n), y = floats(n);
+  {
+    const StreamGuard guard(copy);
+    copy_block(x, y);  // a block that the stream uses does not keep it
+  }
+  copy = Stream();
+  const Stream next;
+  EXPECT_EQ(next.native_handle(), queue);
+}
+
 TEST_F(CudaStream, WaitOrdersTwoStreams) {
   const Stream a, b;
   const Block x = floats(n), y = floats(n);

@@ -391,12 +391,12 @@ class CudaFailures : public CudaTest {
   }
   /// Fails calls of CUDA, its memory, and allocations of the host.
   static void fail_all(const std::function<void()>& before, const std::function<void()>& f,
-                       const std::function<void(bool)>& after, int64_t stride = 1) {
+                       const std::function<void(bool)>& after, int64_t stride_of_allocations = 3) {
     cuda_code = cudaErrorUnknown, cuda_says = "cudaErrorUnknown";
-    fail_each(Failing::cuda, before, f, after, stride, 10 * stride);
+    fail_each(Failing::cuda, before, f, after, 1, 10);
     cuda_code = cudaErrorMemoryAllocation, cuda_says = "cannot allocate";
     fail_each(Failing::cuda_memory, before, f, after);
-    fail_each(Failing::allocation, before, f, after, 3 * stride, 30 * stride);
+    fail_each(Failing::allocation, before, f, after, stride_of_allocations, 10 * stride_of_allocations);
   }
 
   const Device device = Device::cuda();
@@ -416,7 +416,8 @@ TEST_F(CudaFailures, AStepThatFailedCanBeRepeatedWithTheSameBits) {
                training->step();
              }
              expect_same_bits(training->network, expected.network);
-           });
+           },
+           20);
 }
 
 TEST_F(CudaFailures, MemoryThatIsShortLeavesAStepWhole) {
@@ -464,7 +465,8 @@ TEST_F(CudaFailures, SaveAndLoad) {
              EXPECT_TRUE(bytes == complete || (!returned && bytes == old));
              for (const auto& [name, t] : loaded) EXPECT_TRUE(same_bits(t, tensors.at(name)));
              EXPECT_EQ(loaded.size(), returned ? 2u : 0u);
-           });
+           },
+           10);
 }
 
 TEST_F(CudaFailures, StreamsEventsAndPinnedMemory) {
