@@ -33,19 +33,22 @@ struct Data {
 Data data(std::string_view kind, const Shape& x_shape, const Shape& w_shape) {
   Tensor x = randn(x_shape, on_gpu), w = randn(w_shape, on_gpu);
   const Tensor signs = randint(0, 2, {1, x_shape[1], 1, 1, 1}, on_gpu) * 2.0 - 1.0;
+  if (kind == "normal") return {x, w};
   if (kind == "positive") return {abs(x), abs(w)};
   if (kind == "sparse") return {where(some(x_shape, 0.9), zeros({}, on_gpu), x), w};
   if (kind == "small") return {x * 1e-12, w};
   if (kind == "channels") return {x * exp(signs * 34.5), w};                            // 1e15 and 1e-15
   if (kind == "elements") return {x * exp(randint(-1, 2, x_shape, on_gpu) * 69.0), w};  // 1e-30, 1, 1e30
   if (kind == "decay") return {x * decay(x_shape), w};
+  // A weight has all its bits if it is at least 2^-16 of its channel's largest.
+  w = where(lt(abs(w), 0.001), full({}, 0.001, on_gpu), w);
   if (kind == "far smaller alone")  // a few numbers of 1, and far from most of them as many of 1e-10
     return {where(some(x_shape, 0.9999), zeros({}, on_gpu), x * exp(randint(0, 2, x_shape, on_gpu) * -23.0)),
             w};
   if (kind == "far smaller weights")
     return {where(some(x_shape, 0.999), zeros({}, on_gpu), x),
             w * exp(randint(0, 2, {1, 1, w_shape[2], w_shape[3], w_shape[4]}, on_gpu) * -23.0)};
-  EXPECT_EQ(kind, "normal");
+  ADD_FAILURE() << kind;
   return {x, w};
 }
 
