@@ -244,6 +244,9 @@ def generate(below, count, seed, kernels, used):
 def build(mutants, *targets):
     """Builds a copy of the tree with all mutants that compile, and returns those."""
     files = dict(sources())
+    known = TREE / "do_not_compile.txt"  # a second run does not try them again
+    bad = set(known.read_text().split("\0")) if known.exists() else set()
+    mutants = [m for m in mutants if str(m) not in bad]
     while True:
         at = {}
         for name, text in files.items():
@@ -280,6 +283,8 @@ def build(mutants, *targets):
             sys.exit(run.stdout + "mutate: does not build")
         print(f"{len(wrong)} mutants do not compile", flush=True)
         mutants = [m for m in mutants if m not in wrong]
+        bad.update(map(str, wrong))
+        known.write_text("\0".join(sorted(bad)))
 
 
 @dataclass(frozen=True)
@@ -326,11 +331,11 @@ def passes(tests, environment, seconds):
             return False
 
 
-def reach(test):
-    """The test with its time, and the numbers of the mutants that it reaches."""
+def reach(test, seconds):
+    """The test with its time, and the numbers of the mutants that it reaches within `seconds`."""
     with tempfile.NamedTemporaryFile() as file:
         start = time.time()
-        good = passes([test], {"VOXGRAD_MUTANT": "-1", "VOXGRAD_REACHED": file.name}, 600)
+        good = passes([test], {"VOXGRAD_MUTANT": "-1", "VOXGRAD_REACHED": file.name}, seconds)
         if not good:
             print("fails without a mutant, and is left out:", *test.command, *test.names[:1], flush=True)
         return replace(test, seconds=time.time() - start), {int(n) for n in file.read().split()} if good else set()
@@ -377,7 +382,7 @@ def main():
             print(f"of mutants.txt, does not compile:\n{mutant}", end="", flush=True)
     reaching, counts = collections.defaultdict(list), collections.defaultdict(collections.Counter)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for test, numbers in pool.map(reach, read_tests(kernels)):
+        for test, numbers in pool.map(lambda test: reach(test, options.seconds), read_tests(kernels)):
             for number in numbers:
                 reaching[number].append(test)
         print(f"{len(reaching)} of {len(built)} mutants are reached by tests", flush=True)
