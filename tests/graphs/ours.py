@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import math
+import os
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_int64, c_void_p
 
@@ -122,8 +123,8 @@ def checkpoint(graph, segment, values):
     try:
         voxgrad._library.call("checkpoint", wrapped, capi.handles([values[i][r] for i, r in inputs]),
                               c_int64(len(inputs)), found, byref(count))
-    except voxgrad.VoxError:
-        raise errors[0] if errors else None
+    except voxgrad.VoxError as error:
+        raise errors[0] if errors else error
     made = {}
     for (i, result), handle in zip(results, found):
         made.setdefault(i, {})[result] = Tensor(c_void_p(handle))
@@ -160,21 +161,44 @@ def autocast_off():
         voxgrad._library.call("autocast_end")
 
 
-def capture(function, replays):
-    """Runs `function` in a captured CUDA graph."""
+def passed(function, *arguments):
+    """Calls an entry of routes.cpp with `function`, whose exceptions must not pass through C++."""
+    name, *rest = arguments
     errors = []
 
-    def wrapped(*_):
+    def wrapped(handles, count, out):
         try:
-            function()
-            return 0
-        except Exception as error:  # must not pass through C++
+            return function(out) or 0
+        except Exception as error:
             errors.append(error)
             return -1
     try:
-        voxgrad._library.call("capture", FUNCTION(wrapped), c_int64(replays))
-    except voxgrad.VoxError:
-        raise errors[0] if errors else None
+        voxgrad._library.call(name, FUNCTION(wrapped), *rest)
+    except voxgrad.VoxError as error:
+        raise errors[0] if errors else error
+
+
+def capture(function, replays):
+    """Runs `function` in a captured CUDA graph."""
+    passed(lambda out: function(), "capture", c_int64(replays))
+
+
+@functools.cache
+def ranks():
+    """Whether voxgrad::dist was built. Finds the ranks that mpirun started."""
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        voxgrad._library.call("find_ranks")
+    return hasattr(voxgrad._library.loaded, "voxgrad_data_parallel")
+
+
+def data_parallel(loss, inputs):
+    """The gradients of loss() that vox::dist::DataParallel leaves in leaves."""
+    def function(out):
+        out[0] = released(loss())
+        return 1
+    results = (c_void_p * len(inputs))()
+    passed(function, "data_parallel", capi.handles(inputs), c_int64(len(inputs)), results)
+    return [Tensor(c_void_p(h)) if h else None for h in results]
 
 
 def memory_in_use():

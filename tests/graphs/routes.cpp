@@ -2,6 +2,10 @@
 #include <vector>
 
 #include "capi/arguments.h"
+#if VOXGRAD_HAS_DIST
+#include <voxgrad/dist/data_parallel.h>
+#include <voxgrad/dist/dist.h>
+#endif
 
 // More of the C interface, for tests/graphs: the routes by which a graph can be computed. Statuses and
 // handles are those of capi/tensors.cpp.
@@ -18,6 +22,15 @@ std::vector<Tensor> taken(Tensor* const* handles, int64_t count) {
   return list;
 }
 
+/// The gradients that leaves have, which are taken from them; null for none.
+void take_gradients(Tensor* const* leaves, int64_t count, Tensor** results) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Tensor g = leaves[i]->grad();
+    results[i] = g.defined() ? new Tensor(g) : nullptr;
+    leaves[i]->set_grad({});
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -26,18 +39,36 @@ extern "C" {
 /// for 64. It returns their number, or -1 if it failed.
 using VoxgradFunction = int64_t (*)(Tensor* const* inputs, int64_t inputs_count, Tensor** results);
 
-/// Tensor::backward, then the gradients that `leaves` have, which are taken from them; null for none.
+/// Tensor::backward, then take_gradients().
 VoxgradStatus voxgrad_backward(const Tensor* output, const Tensor* gradient, Tensor* const* leaves,
                                int64_t leaves_count, Tensor** results) {
   return guarded([&] {
     output->backward(*gradient);
-    for (int64_t i = 0; i < leaves_count; ++i) {
-      const Tensor g = leaves[i]->grad();
-      results[i] = g.defined() ? new Tensor(g) : nullptr;
-      leaves[i]->set_grad({});
-    }
+    take_gradients(leaves, leaves_count, results);
   });
 }
+
+#if VOXGRAD_HAS_DIST
+/// vox::dist::init().
+VoxgradStatus voxgrad_find_ranks() {
+  return guarded([] { dist::init(); });
+}
+
+/// `function`, which gets no inputs and gives a loss, and its backward() by a vox::dist::DataParallel of the
+/// leaves in many buckets; then take_gradients().
+VoxgradStatus voxgrad_data_parallel(VoxgradFunction function, Tensor* const* leaves, int64_t count,
+                                    Tensor** results) {
+  return guarded([&] {
+    std::vector<dist::DataParallel::Named> named;
+    for (int64_t i = 0; i < count; ++i) named.emplace_back(str(i), *leaves[i]);
+    dist::DataParallel parallel(named, {}, {.bucket_bytes = 256});
+    Tensor* loss = nullptr;
+    check<ValueError>(function(nullptr, 0, &loss) == 1, "voxgrad_data_parallel: the function failed");
+    parallel.backward(taken(&loss, 1)[0]);
+    take_gradients(leaves, count, results);
+  });
+}
+#endif
 
 /// vox::checkpoint. `function` must live as long as the results.
 VoxgradStatus voxgrad_checkpoint(VoxgradFunction function, Tensor* const* inputs, int64_t inputs_count,

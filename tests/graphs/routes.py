@@ -1,5 +1,6 @@
 """Every route to the same numbers gives the same bits: within one process, between processes, and on a GPU."""
 
+import functools
 import hashlib
 import random
 
@@ -11,6 +12,7 @@ import relations
 import voxgrad
 from graph import key
 from judge import Failure, called, pick
+from voxgrad import vox
 
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
@@ -86,6 +88,8 @@ def check(graph, values, dtype, counts):
     segment = steps[first:first + r.randint(1, len(steps))]
     compare("checkpoint", plan, called("refused", plan.run, segment), plain, counts)
     related(plan, values, plain, counts)
+    if ours.ranks() and dtype != torch.float16:  # a share of a f16 may be too small
+        data_parallel(plan, counts)
     if voxgrad._device == "cuda":
         compare("again", plan, plan.run(), plain, counts)
         captured(plan, plain, counts)
@@ -106,6 +110,21 @@ def related(plan, values, plain, counts):
     judge.compare(name, plan.graph, list(got[0]), list(got[0].values()), [plain[0][ref] for ref in got[0]], counts)
     known = [(ref, g, w) for ref, g, w in zip(plan.leaves, got[1], plain[1]) if w is not None]
     judge.compare(name + " gradient", plan.graph, *zip(*known), counts)
+
+
+def data_parallel(plan, counts):
+    """The shares of all ranks, which compute the same, are the gradient."""
+    made = ours.leaves(plan.graph, plan.dtype)
+    for i, n in plan.leaves:  # dense, because rank 0's are copied into them
+        made[i][n] = voxgrad.tensor(made[i][n].torch(), True)
+
+    def loss():
+        outputs = pick(ours.run(plan.graph, plan.dtype, made=made), plan.outputs)
+        return functools.reduce(vox.add, [vox.sum(vox.mul(y, g), (), False) for y, g in zip(outputs, plan.start)])
+    inputs = pick(made, plan.leaves)
+    value = loss()
+    want = ours.read(ours.grad([value], [vox.full_like(value, 1.0)], inputs))
+    compare("data parallel", plan, ({}, ours.read(ours.data_parallel(loss, inputs))), ({}, want), counts)
 
 
 def captured(plan, plain, counts):

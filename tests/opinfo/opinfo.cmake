@@ -3,6 +3,10 @@
 
 # With the routes of tests/graphs.
 voxgrad_capi_library(voxgrad_opinfo ${CMAKE_CURRENT_LIST_DIR}/../graphs/routes.cpp)
+if(TARGET voxgrad::dist)
+  target_link_libraries(voxgrad_opinfo PRIVATE voxgrad::dist)
+  target_compile_definitions(voxgrad_opinfo PRIVATE VOXGRAD_HAS_DIST=1)
+endif()
 
 # A sanitizer's runtime must be the first library of the process, and Python is no part of this build.
 find_package(Python3 COMPONENTS Interpreter)
