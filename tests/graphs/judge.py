@@ -78,6 +78,11 @@ def compare(kind, graph, refs, got, want, counts, lower=0.0, share=1e-3):
     return everywhere
 
 
+def of_gradients(start):
+    """`lower` and `share` of compare() for gradients that begin with these."""
+    return max(map(largest, start), default=0.0), min(1, 1e-3 + 1e-4 * sum(c.numel() for c in start))
+
+
 def called(kind, f, *arguments, **options):
     """voxgrad must not refuse what PyTorch computes."""
     try:
@@ -135,8 +140,8 @@ def check(graph, theirs_values, counts):
     got, error = attempt(REFUSALS, ours.grad, pick(mine, outputs), my_start, pick(mine, inputs), create_graph=True)
     if refused("gradient", graph, error, said, counts):
         return
-    share = min(1, 1e-3 + 1e-4 * sum(c.numel() for c in start))
-    scale = compare("gradient", graph, inputs, ours.read(got), want, counts, max(map(largest, start), default=0.0), share)
+    lower, share = of_gradients(start)
+    scale = compare("gradient", graph, inputs, ours.read(got), want, counts, lower, share)
 
     known = [n for n, (g, w, ref) in enumerate(zip(got, want, inputs))
              if g is not None and w.requires_grad and graph.nodes[ref[0]].op == "leaf"]

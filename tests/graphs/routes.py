@@ -109,7 +109,8 @@ def related(plan, values, plain, counts):
         return
     judge.compare(name, plan.graph, list(got[0]), list(got[0].values()), [plain[0][ref] for ref in got[0]], counts)
     known = [(ref, g, w) for ref, g, w in zip(plan.leaves, got[1], plain[1]) if w is not None]
-    judge.compare(name + " gradient", plan.graph, *zip(*known), counts)
+    start = judge.cotangents(plan.graph, values)
+    judge.compare(name + " gradient", plan.graph, *zip(*known), counts, *judge.of_gradients(start))
 
 
 def data_parallel(plan, counts):

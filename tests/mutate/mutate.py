@@ -296,7 +296,7 @@ class Test:
 
 
 def read_tests(kernels):
-    """Those of ctest. Tests with a GPU start slowly, so those of a suite stay together."""
+    """Those of ctest. Tests with a GPU start slowly, so those of a suite and a parameter stay together."""
     label = "^(gpu|sanitize)$" if kernels else "^cpu$"
     listed = json.loads(subprocess.check_output(["ctest", "--show-only=json-v1", "-L", label], cwd=BUILD))
     tests = collections.defaultdict(tuple)
@@ -304,10 +304,11 @@ def read_tests(kernels):
         command = tuple(test.get("command", []))
         environment = tuple(next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), []))
         one = re.search(r"(/[^\0]*/tests/test_\w+)\0(?:.*\0)?"
-                        r"(?:--gtest_filter|TEST_FILTER)=(([^*:.\0]+)\.[^*:\0]+)",
+                        r"(?:--gtest_filter|TEST_FILTER)=([^*:.\0]+\.[^*:\0]+)",
                         "\0".join(command))  # the second form is of CMake 4
         if one:
-            tests[(one[1],), one[3 if kernels else 2], environment] += (one[2],)
+            suite = re.sub(r"(?<=\w)\.\w+", "", one[2]) if kernels else one[2]  # with what follows the last "/"
+            tests[(one[1],), suite, environment] += (one[2],)
         elif any(re.search("/tests/(test_|dist_victim)", word) for word in command):
             tests[command, "", environment] = ()
     return [Test(command, names, environment) for (command, _, environment), names in tests.items()]
