@@ -237,6 +237,18 @@ TEST_P(CopyTest, EightDimensionsAndAllElementSizes) {
   for (size_t i = 0; i < bits.size(); ++i) ASSERT_EQ(bits[i], expected[i] % 2 == 1) << i;
 }
 
+TEST_P(CopyTest, ATransposeWritesNothingBehindOddRows) {
+  for (const DType dtype : {u8, bf16}) {
+    for (const auto& [rows, columns] : {std::pair{64, 33}, std::pair{33, 64}}) {
+      const Tensor x = randint(0, 100, {columns, 68}, on(dtype)).slice(1, 0, rows).transpose(0, 1);
+      Tensor y = full({rows, 68}, 100, on(dtype));
+      y.slice(1, 0, columns).copy_(x);
+      EXPECT_EQ(y.slice(1, 0, columns).to(i64).to_vector<int64_t>(), x.to(i64).to_vector<int64_t>()) << dtype;
+      EXPECT_TRUE(equal(y.slice(1, columns, 68), full({rows, 68 - columns}, 100, on(dtype)))) << dtype;
+    }
+  }
+}
+
 TEST_P(CopyTest, TransposesAndSlicesOfManySizes) {
   for (const Shape& shape : {Shape{2, 64, 128}, Shape{3, 65, 33}, Shape{1, 130, 8}, Shape{2, 32, 1000},
                              Shape{1, 5, 700}, Shape{2, 7, 1}}) {
