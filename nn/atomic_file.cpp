@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -31,6 +32,16 @@ std::filesystem::path followed(const char* function, std::filesystem::path path)
 }
 
 }  // namespace
+
+std::string read_whole(const char* function, const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  std::string bytes(error ? 0 : size, '\0');
+  check<IoError>(!error && in.read(bytes.data(), std::ssize(bytes)), function, ": cannot read ",
+                 path.string());
+  return bytes;
+}
 
 AtomicFile::AtomicFile(const char* function, const std::filesystem::path& path)
     : function_(function), path_(followed(function, path)) {

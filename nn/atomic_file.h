@@ -1,8 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace vox::nn::detail {
+
+/// The bytes of a file. Throws IoError; the message starts with `function`.
+std::string read_whole(const char* function, const std::filesystem::path& path);
 
 /// A file that appears complete and on disk, or not at all. It is written under a temporary name in the same
 /// folder and renamed by commit(); without commit() it is removed. If `path` is a symbolic link, the file

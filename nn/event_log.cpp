@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <system_error>
 
 namespace vox::nn {
@@ -47,12 +46,9 @@ namespace {
 
 /// The lines of the file that stay: those whose first number is at most `last`.
 std::string rows_up_to(double last, const std::filesystem::path& path, const std::string& header) {
-  std::error_code missing;
-  const auto bytes = std::filesystem::file_size(path, missing);
-  std::string text(missing ? 0 : bytes, '\0'), rows, found;
-  std::ifstream in(path, std::ios::binary);
-  check<IoError>(text.empty() || in.read(text.data(), std::ssize(text)), "CsvLog: cannot read ",
-                 path.string());
+  std::error_code error;
+  const std::string text = std::filesystem::exists(path, error) ? detail::read_whole("CsvLog", path) : "";
+  std::string rows, found;
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {  // not a line that was cut
     const std::string line = text.substr(begin, end - begin);

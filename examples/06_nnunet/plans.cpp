@@ -1,9 +1,10 @@
 #include "plans.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include <voxgrad/nn/atomic_file.h>
 
 namespace nnunet {
 namespace {
@@ -18,7 +19,7 @@ template <class... Parts>
 
 Json read_json(const path& file) {
   if (!exists(file)) refuse("cannot read ", file.string(), ": a model folder of nnU-Net has it");
-  return Json::parse(read_text(file));
+  return Json::parse(vox::nn::detail::read_whole("plans", file));
 }
 
 // The configuration `name` over those that it inherits from.
@@ -256,13 +257,6 @@ void reading(const std::string& where, F f) {
 }
 
 }  // namespace
-
-std::string read_text(const path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text(file_size(file), '\0');
-  if (!in.read(text.data(), std::ssize(text))) throw vox::IoError("cannot read " + file.string());
-  return text;
-}
 
 Model read_plans(const path& plans, const path& dataset, const std::string& configuration) {
   Model model;

@@ -78,9 +78,6 @@ struct Model {
   }
 };
 
-/// A file's bytes. Throws IoError.
-std::string read_text(const std::filesystem::path& file);
-
 /// What plans.json and dataset.json say about a configuration; without weights. Throws ModelError or IoError.
 Model read_plans(const std::filesystem::path& plans, const std::filesystem::path& dataset,
                  const std::string& configuration);

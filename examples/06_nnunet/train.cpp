@@ -99,7 +99,7 @@ Tensor hard(const Labels& labels, const Tensor& logits) {
 }
 
 void copy_file_whole(const path& from, const path& to) {
-  const std::string text = read_text(from);
+  const std::string text = vox::nn::detail::read_whole("train", from);
   vox::nn::detail::AtomicFile file("train", to);
   file.write(text.data(), text.size());
   file.commit();
