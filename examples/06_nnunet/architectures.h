@@ -10,12 +10,7 @@
 
 namespace nnunet {
 
-/// What the convolutions of one network have in common.
-struct Style {
-  bool bias = true, affine = true;
-  double eps = 1e-5, slope = 0.01;
-  vox::Activation activation() const { return vox::Activation::leaky_relu(slope); }
-};
+inline vox::Activation activation_of(const Architecture& a) { return vox::Activation::leaky_relu(a.slope); }
 
 /// Convolution and instance norm, with an activation or without.
 struct ConvNorm final : vox::nn::Module {
@@ -24,14 +19,14 @@ struct ConvNorm final : vox::nn::Module {
   VOXGRAD_MODULE(conv, norm)
 
   ConvNorm(int64_t in, int64_t out, vox::Triple kernel, vox::Triple stride, bool bias,
-           vox::Activation activation, const Style& style)
+           vox::Activation activation, const Architecture& a)
       : conv({.in_channels = in,
               .out_channels = out,
               .kernel_size = kernel,
               .stride = stride,
               .padding = {(kernel.d - 1) / 2, (kernel.h - 1) / 2, (kernel.w - 1) / 2},
               .bias = bias}),
-        norm({.num_features = out, .eps = style.eps, .affine = style.affine, .activation = activation}) {}
+        norm({.num_features = out, .eps = a.eps, .affine = a.affine, .activation = activation}) {}
   vox::Tensor forward(const vox::Tensor& x) { return norm(conv(x)); }
 };
 
@@ -40,10 +35,11 @@ struct Stack final : vox::nn::Module {
   std::vector<ConvNorm> convs;
   VOXGRAD_MODULE(convs)
 
-  Stack(int64_t count, int64_t in, int64_t out, vox::Triple kernel, vox::Triple stride, const Style& style) {
+  Stack(int64_t count, int64_t in, int64_t out, vox::Triple kernel, vox::Triple stride,
+        const Architecture& a) {
     for (int64_t i = 0; i < count; ++i)
-      convs.emplace_back(i ? out : in, out, kernel, i ? vox::Triple(1) : stride, style.bias,
-                         style.activation(), style);
+      convs.emplace_back(i ? out : in, out, kernel, i ? vox::Triple(1) : stride, a.conv_bias,
+                         activation_of(a), a);
   }
   vox::Tensor forward(vox::Tensor x) {
     for (ConvNorm& conv : convs) x = conv(x);
@@ -57,13 +53,13 @@ struct ResidualBlock final : vox::nn::Module {
   std::vector<std::optional<ConvNorm>> skip;  // entry 0 stays empty if there is a pool
   VOXGRAD_MODULE(conv1, conv2, skip)
 
-  ResidualBlock(int64_t in, int64_t out, vox::Triple kernel, vox::Triple stride, const Style& style)
-      : conv1(in, out, kernel, stride, style.bias, style.activation(), style),
-        conv2(out, out, kernel, 1, style.bias, {}, style),
+  ResidualBlock(int64_t in, int64_t out, vox::Triple kernel, vox::Triple stride, const Architecture& a)
+      : conv1(in, out, kernel, stride, a.conv_bias, activation_of(a), a),
+        conv2(out, out, kernel, 1, a.conv_bias, {}, a),
         skip(stride == vox::Triple(1) ? 1 : 2),
         stride_(stride),
-        slope_(style.slope) {
-    if (in != out) skip.back().emplace(in, out, 1, 1, false, vox::Activation{}, style);
+        slope_(a.slope) {
+    if (in != out) skip.back().emplace(in, out, 1, 1, false, vox::Activation{}, a);
   }
   vox::Tensor forward(const vox::Tensor& x) {
     vox::Tensor beside = x;
@@ -82,12 +78,11 @@ struct Stage final : vox::nn::Module {
   std::vector<Stack> stack;
   std::vector<ResidualBlock> blocks;
 
-  Stage(const Architecture& a, size_t s, int64_t in, const Style& style) {
-    if (!a.residual)
-      stack.emplace_back(a.blocks[s], in, a.features[s], a.kernel_sizes[s], a.strides[s], style);
+  Stage(const Architecture& a, size_t s, int64_t in) {
+    if (!a.residual) stack.emplace_back(a.blocks[s], in, a.features[s], a.kernel_sizes[s], a.strides[s], a);
     for (int64_t i = 0; a.residual && i < a.blocks[s]; ++i)
       blocks.emplace_back(i ? a.features[s] : in, a.features[s], a.kernel_sizes[s],
-                          i ? vox::Triple(1) : a.strides[s], style);
+                          i ? vox::Triple(1) : a.strides[s], a);
   }
   void list_children(vox::nn::Children& children) override {
     if (!stack.empty()) children.add("0", stack[0]);
@@ -106,13 +101,13 @@ struct Encoder final : vox::nn::Module {
   std::vector<Stage> stages;
   VOXGRAD_MODULE(stem, stages)
 
-  Encoder(const Architecture& a, int64_t in, const Style& style) {
+  Encoder(const Architecture& a, int64_t in) {
     if (a.residual) {
-      stem.emplace(1, in, a.features[0], a.kernel_sizes[0], 1, style);
+      stem.emplace(1, in, a.features[0], a.kernel_sizes[0], 1, a);
       in = a.features[0];
     }
     for (size_t s = 0; s < a.features.size(); ++s) {
-      stages.emplace_back(a, s, in, style);
+      stages.emplace_back(a, s, in);
       in = a.features[s];
     }
   }
@@ -130,15 +125,15 @@ struct Decoder final : vox::nn::Module {
   std::vector<vox::nn::Conv3d> seg_layers;
   VOXGRAD_MODULE(transpconvs, stages, seg_layers)
 
-  Decoder(const Architecture& a, int64_t heads, const Style& style) {
+  Decoder(const Architecture& a, int64_t heads) {
     for (size_t s = a.features.size() - 1; s > 0; --s) {
       const int64_t skip = a.features[s - 1];
       transpconvs.push_back(vox::nn::ConvTranspose3d({.in_channels = a.features[s],
                                                       .out_channels = skip,
                                                       .kernel_size = a.strides[s],
                                                       .stride = a.strides[s],
-                                                      .bias = style.bias}));
-      stages.emplace_back(a.decoder_convs[stages.size()], 2 * skip, skip, a.kernel_sizes[s - 1], 1, style);
+                                                      .bias = a.conv_bias}));
+      stages.emplace_back(a.decoder_convs[stages.size()], 2 * skip, skip, a.kernel_sizes[s - 1], 1, a);
       seg_layers.push_back(vox::nn::Conv3d({.in_channels = skip, .out_channels = heads, .kernel_size = 1}));
     }
   }
@@ -162,16 +157,12 @@ struct UNet final : vox::nn::Module {
   VOXGRAD_MODULE(encoder, decoder)
 
   UNet(const Architecture& a, int64_t in_channels, int64_t heads)
-      : UNet(a, in_channels, heads, Style{a.conv_bias, a.affine, a.eps, a.slope}) {}
+      : encoder(a, in_channels), decoder(a, heads) {}
   vox::Tensor forward(const vox::Tensor& x) { return decoder(encoder(x), false)[0]; }
   /// The logits of all resolutions, finest first.
   std::vector<vox::Tensor> forward(const vox::Tensor& x, bool deep_supervision) {
     return decoder(encoder(x), deep_supervision);
   }
-
- private:
-  UNet(const Architecture& a, int64_t in_channels, int64_t heads, const Style& style)
-      : encoder(a, in_channels, style), decoder(a, heads, style) {}
 };
 
 }  // namespace nnunet
