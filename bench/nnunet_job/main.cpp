@@ -24,6 +24,7 @@
 #include "../../examples/06_nnunet/predict.h"
 #include "../../examples/06_nnunet/sample.h"
 #include "../../examples/06_nnunet/supervision.h"
+#include "../../examples/common/options.h"
 
 namespace {
 
@@ -38,23 +39,24 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  const std::map<std::string, std::string*> words{
-      {"--device", &o.device}, {"--precision", &o.precision}, {"--record", &o.record}};
-  const std::map<std::string, int64_t*> numbers{{"--size", &o.size},           {"--narrow", &o.narrow},
-                                                {"--volumes", &o.volumes},     {"--batch", &o.batch},
-                                                {"--threads", &o.threads},     {"--seconds", &o.seconds},
-                                                {"--steps", &o.steps},         {"--seed", &o.seed},
-                                                {"--inference", &o.inference}, {"--graph", &o.graph}};
-  for (int i = 1; i < argc; i += 2) {
-    const auto word = words.find(argv[i]);
-    const auto number = numbers.find(argv[i]);
-    if (i + 1 == argc || (word == words.end() && number == numbers.end()))
-      throw std::runtime_error(vox::str("unknown option, or one without a value: ", argv[i]));
-    if (word != words.end())
-      *word->second = argv[i + 1];
-    else
-      *number->second = std::stoll(argv[i + 1]);
-  }
+  std::map<std::string, mri::Setter> settings;
+  for (const auto& [name, to] :
+       {std::pair("--device", &o.device), {"--precision", &o.precision}, {"--record", &o.record}})
+    settings[name] = [to](auto&, auto& text) { *to = text; };
+  for (const auto& [name, to] : {std::pair("--size", &o.size),
+                                 {"--narrow", &o.narrow},
+                                 {"--volumes", &o.volumes},
+                                 {"--batch", &o.batch},
+                                 {"--threads", &o.threads},
+                                 {"--seconds", &o.seconds},
+                                 {"--steps", &o.steps},
+                                 {"--seed", &o.seed},
+                                 {"--inference", &o.inference},
+                                 {"--graph", &o.graph}})
+    settings[name] = [to](auto& option, auto& text) {
+      *to = mri::parse_number<int64_t>(option, text, 0, 1'000'000'000);
+    };
+  mri::parse_arguments(argc, argv, 1, {}, settings);
   return o;
 }
 
@@ -173,19 +175,10 @@ void measure(Job& job) {
     for (int i = 0; i < 2; ++i) job.step(image, label);
     graph.emplace([&] { job.step(image, label); });
   }
-  const auto step = [&] {
-    if (graph)
-      graph->replay();
-    else
-      job.step(image, label);
-  };
-  print("step", rate(job, step));
+  print("step", rate(job, [&] { graph ? graph->replay() : void(job.step(image, label)); }));
   print("job", rate(job, [&] {
           batch = *alone.next();
-          if (!graph) {
-            job.step(batch[0], batch[1]);
-            return;
-          }
+          if (!graph) return void(job.step(batch[0], batch[1]));
           image.copy_(batch[0]), label.copy_(batch[1]);
           graph->replay();
         }));

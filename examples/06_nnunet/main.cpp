@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <sstream>
 
@@ -67,65 +66,60 @@ struct Arguments {
   int64_t ranks = 1;
 };
 
-using Settings = std::map<std::string, mri::Setter>;
 using mri::one_of, mri::parse_number, mri::UsageError;
-
-int64_t whole(const std::string& option, const std::string& text, int64_t least) {
-  return parse_number<int64_t>(option, text, least, 1'000'000'000);
-}
-
-Settings predict_settings(Arguments& a) {
-  return {
-      {"--model", [&](auto&, auto& v) { a.model = v; }},
-      {"--input", [&](auto&, auto& v) { a.input = v; }},
-      {"--previous", [&](auto&, auto& v) { a.previous = v; }},
-      {"--folds",
-       [&](auto&, auto& v) {
-         std::istringstream in(v);
-         for (std::string fold; std::getline(in, fold, ',');) a.folds.push_back(fold);
-       }},
-      {"--step", [&](auto& o, auto& v) { a.predict.step = parse_number<double>(o, v, 0.01, 1); }},
-  };
-}
-
-Settings train_settings(Arguments& a) {
-  nnunet::TrainOptions& t = a.train;
-  return {
-      {"--data", [&](auto&, auto& v) { t.data = v; }},
-      {"--plans", [&](auto&, auto& v) { t.plans = v; }},
-      {"--configuration", [&](auto&, auto& v) { t.configuration = v; }},
-      {"--fold", [&](auto&, auto& v) { t.fold = v; }},
-      {"--epochs", [&](auto& o, auto& v) { t.epochs = whole(o, v, 1); }},
-      {"--iterations", [&](auto& o, auto& v) { t.iterations = whole(o, v, 1); }},
-      {"--stop-after", [&](auto& o, auto& v) { t.stop_after = whole(o, v, 1); }},
-      {"--seed", [&](auto& o, auto& v) { t.seed = whole(o, v, 0); }},
-      {"--workers", [&](auto& o, auto& v) { t.workers = whole(o, v, 1); }},
-      {"--ranks", [&](auto& o, auto& v) { a.ranks = whole(o, v, 1); }},
-  };
-}
 
 Arguments parse(int argc, char** argv, bool trains) {
   Arguments a;
-  a.train.workers = 0;
-  Settings settings = trains ? train_settings(a) : predict_settings(a);
-  settings["--output"] = [&](auto&, auto& v) { a.train.output = v; };
-  settings["--device"] = [&](auto& o, auto& v) {
-    a.train.device = one_of(o, v, {"cpu", "cuda"}) == "cuda" ? vox::Device::cuda() : vox::Device::cpu();
+  nnunet::TrainOptions& t = a.train;
+  t.workers = 0;
+  using Settings = std::map<std::string, mri::Setter>;
+  const auto text = [](auto& to) { return [&to](auto&, auto& v) { to = v; }; };
+  const auto number = [](int64_t& to, int64_t least) {
+    return [&to, least](auto& o, auto& v) { to = parse_number<int64_t>(o, v, least, 1'000'000'000); };
   };
-  std::vector<std::string> words{"f32", "tf32", "bf16"};
-  if (!trains) words.emplace_back("f16");
-  settings["--precision"] = [&](auto& o, auto& v) { a.train.precision = one_of(o, v, words); };
-  settings["--threads"] = [&](auto& o, auto& v) { vox::set_num_threads(parse_number<int>(o, v, 1, 1024)); };
-  const mri::Flags flags{{trains ? "--resume" : "--no-mirroring",
-                          [&] { (trains ? a.train.resume : a.predict.mirror) = trains; }}};
+  Settings settings{
+      {"--output", text(t.output)},
+      {"--device",
+       [&](auto& o, auto& v) {
+         t.device = one_of(o, v, {"cpu", "cuda"}) == "cuda" ? vox::Device::cuda() : vox::Device::cpu();
+       }},
+      {"--precision",
+       [&](auto& o, auto& v) {
+         std::vector<std::string> words{"f32", "tf32", "bf16"};
+         if (!trains) words.emplace_back("f16");
+         t.precision = one_of(o, v, words);
+       }},
+      {"--threads", [](auto& o, auto& v) { vox::set_num_threads(parse_number<int>(o, v, 1, 1024)); }}};
+  settings.merge(trains ? Settings{{"--data", text(t.data)},
+                                   {"--plans", text(t.plans)},
+                                   {"--configuration", text(t.configuration)},
+                                   {"--fold", text(t.fold)},
+                                   {"--epochs", number(t.epochs, 1)},
+                                   {"--iterations", number(t.iterations, 1)},
+                                   {"--stop-after", number(t.stop_after, 1)},
+                                   {"--seed", number(t.seed, 0)},
+                                   {"--workers", number(t.workers, 1)},
+                                   {"--ranks", number(a.ranks, 1)}}
+                        : Settings{{"--model", text(a.model)},
+                                   {"--input", text(a.input)},
+                                   {"--previous", text(a.previous)},
+                                   {"--folds",
+                                    [&](auto&, auto& v) {
+                                      std::istringstream in(v);
+                                      for (std::string fold; std::getline(in, fold, ',');)
+                                        a.folds.push_back(fold);
+                                    }},
+                                   {"--step", [&](auto& o, auto& v) {
+                                      a.predict.step = parse_number<double>(o, v, 0.01, 1);
+                                    }}});
+  const mri::Flags flags{
+      {trains ? "--resume" : "--no-mirroring", [&] { (trains ? t.resume : a.predict.mirror) = trains; }}};
   mri::parse_arguments(argc, argv, 2, flags, settings);
-  if (a.train.workers == 0) a.train.workers = a.train.device.is_cuda() ? vox::get_num_threads() : 1;
-  a.predict.device = a.train.device, a.predict.precision = a.train.precision;
-  const bool complete =
-      trains ? !a.train.data.empty() && !a.train.plans.empty() : !a.model.empty() && !a.input.empty();
-  if (!complete || a.train.output.empty())
-    throw UsageError(trains ? "--data, --plans and --output are needed"
-                            : "--model, --input and --output are needed");
+  if (t.workers == 0) t.workers = t.device.is_cuda() ? vox::get_num_threads() : 1;
+  a.predict.device = t.device, a.predict.precision = t.precision;
+  const bool complete = trains ? !t.data.empty() && !t.plans.empty() : !a.model.empty() && !a.input.empty();
+  if (!complete || t.output.empty())
+    throw UsageError(vox::str(trains ? "--data, --plans" : "--model, --input", " and --output are needed"));
   return a;
 }
 
@@ -178,19 +172,13 @@ int main(int argc, char** argv) {
       throw UsageError("the first argument is 'predict' or 'train'; --help lists the rest");
     const Arguments a = parse(argc, argv, command == "train");
     if (a.ranks > 1) start_ranks(a.ranks, argc, argv);
-    if (command == "train") {
-      train(a);
-      return 0;
-    }
+    if (command == "train") return train(a), 0;
     const nnunet::Model model = nnunet::read_model(a.model, a.folds);
     report(vox::str(model.configuration, ", ", model.folds.size(), " folds"));
     nnunet::predict_folder(model, a.input, a.train.output, a.previous, a.predict, report);
     return 0;
-  } catch (const UsageError& error) {
-    std::fprintf(stderr, "voxgrad_nnunet: %s\n", error.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "voxgrad_nnunet: %s\n", error.what());
-    return 1;
+    return dynamic_cast<const UsageError*>(&error) ? 2 : 1;
   }
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <numbers>
 
@@ -20,15 +19,6 @@ namespace {
 
 int64_t whole(int64_t low, int64_t high, Generator& random) {  // from low to high
   return vox::randint(low, high + 1, {}, {vox::i64}, random).item<int64_t>();
-}
-
-// Each channel, changed with this probability.
-Tensor by_channel(const Tensor& image, double probability, Generator& random,
-                  const std::function<Tensor(const Tensor&)>& change) {
-  std::vector<Tensor> channels;
-  for (int64_t c = 0; c < image.size(0); ++c)
-    channels.push_back(data::chance(probability, random) ? change(image[c]) : image[c]);
-  return vox::stack(channels);
 }
 
 }  // namespace
@@ -148,25 +138,24 @@ data::Sample Augmentation::patch(const Volume& volume, bool foreground, Generato
   Tensor& image = sample[0];
   using Options = data::IntensityOptions;
   if (data::chance(0.1, random)) image = data::random_intensity(image, Options{.noise = 0.1}, random);
-  if (data::chance(0.2, random))
-    image = by_channel(image, 0.5, random, [&](auto& x) { return data::random_blur(x, {0.5, 1}, random); });
-  if (data::chance(0.15, random))
-    image = by_channel(image, 1, random, [&](auto& x) {
-      return data::random_intensity(x, Options{.scale = {0.75, 1.25}}, random);
-    });
-  if (data::chance(0.15, random))
-    image = by_channel(image, 1, random, [&](auto& x) {
-      return data::random_contrast(x, {0.75, 1.25}, random);
-    });
-  if (data::chance(0.25, random))
-    image = by_channel(image, 0.5, random, [&](auto& x) {
-      return data::random_low_resolution(x, {0.5, 1}, random);
-    });
+  // With this probability, each channel with the second one.
+  const auto change = [&](double probability, double of_channel, const auto& f) {
+    if (!data::chance(probability, random)) return;
+    std::vector<Tensor> channels;
+    for (int64_t c = 0; c < image.size(0); ++c)
+      channels.push_back(data::chance(of_channel, random) ? f(image[c]) : image[c]);
+    image = vox::stack(channels);
+  };
+  change(0.2, 0.5, [&](const Tensor& x) { return data::random_blur(x, {0.5, 1}, random); });
+  change(0.15, 1, [&](const Tensor& x) {
+    return data::random_intensity(x, Options{.scale = {0.75, 1.25}}, random);
+  });
+  change(0.15, 1, [&](const Tensor& x) { return data::random_contrast(x, {0.75, 1.25}, random); });
+  change(0.25, 0.5, [&](const Tensor& x) { return data::random_low_resolution(x, {0.5, 1}, random); });
   for (const bool invert : {true, false})
-    if (data::chance(invert ? 0.1 : 0.3, random))
-      image = by_channel(image, 1, random, [&](auto& x) {
-        return data::random_gamma(x, {.invert = invert, .keep_statistics = true}, random);
-      });
+    change(invert ? 0.1 : 0.3, 1, [&](const Tensor& x) {
+      return data::random_gamma(x, {.invert = invert, .keep_statistics = true}, random);
+    });
   if (is_flat)
     for (Tensor& x : sample) x = x.squeeze(-3);
   sample = mirror_first ? data::random_flip(sample, random) : data::random_flip(sample, random, {1, 2});
