@@ -8,6 +8,7 @@
 namespace nnunet {
 
 using std::filesystem::path;
+using vox::check;
 
 namespace {
 
@@ -57,7 +58,7 @@ vox::Tensor predict_logits(const Model& model, const vox::Tensor& input, const P
 }
 
 std::vector<ScanFiles> find_scans(const Model& model, const path& input) {
-  if (!is_directory(input)) throw ModelError("the folder of scans " + input.string() + " does not exist");
+  check<ModelError>(is_directory(input), "the folder of scans ", input.string(), " does not exist");
   std::map<std::string, std::map<std::string, path>> scans;  // by name and "0000", "0001", ...
   for (const auto& entry : std::filesystem::directory_iterator(input)) {
     std::string name = entry.path().filename().string();
@@ -68,22 +69,20 @@ std::vector<ScanFiles> find_scans(const Model& model, const path& input) {
     if (channel.size() == 4 && channel.find_first_not_of("0123456789") == channel.npos)
       scans[name.substr(0, mark)][channel] = entry.path();
   }
-  if (scans.empty())
-    throw ModelError(vox::str(input.string(), " has no scan: files are named NAME_0000", model.file_ending,
-                              ", with 0000, 0001, ... for the channels"));
+  check<ModelError>(!scans.empty(), input.string(), " has no scan: files are named NAME_0000",
+                    model.file_ending, ", with 0000, 0001, ... for the channels");
   std::vector<ScanFiles> list;
   for (const auto& [name, files] : scans) {
     list.push_back({.name = name, .channels = {}});
     for (size_t c = 0; c < model.channels.size(); ++c) {
       std::string channel = std::to_string(c);
       channel.insert(0, 4 - channel.size(), '0');
-      if (!files.contains(channel))
-        throw ModelError(vox::str("scan ", name, " lacks channel ", channel, " of ", model.channels.size()));
+      check<ModelError>(files.contains(channel), "scan ", name, " lacks channel ", channel, " of ",
+                        model.channels.size());
       list.back().channels.push_back(files.at(channel));
     }
-    if (files.size() != model.channels.size())
-      throw ModelError(vox::str("scan ", name, " has ", files.size(), " channels; the model needs ",
-                                model.channels.size()));
+    check<ModelError>(files.size() == model.channels.size(), "scan ", name, " has ", files.size(),
+                      " channels; the model needs ", model.channels.size());
   }
   return list;
 }
@@ -93,14 +92,12 @@ vox::Image read_scan(const ScanFiles& files) {
   std::vector<vox::Tensor> channels;
   for (const path& file : files.channels) {
     vox::Image image = vox::read_image(file);
-    if (image.data.rank() != 3)
-      throw ModelError(
-          vox::str(file.string(), " has shape ", image.data.shape(), "; a channel has (D, H, W)"));
+    check<ModelError>(image.data.rank() == 3, file.string(), " has shape ", image.data.shape(),
+                      "; a channel has (D, H, W)");
     channels.push_back(image.data.to(vox::f32));
     if (channels.size() == 1) scan = image;
-    if (channels.back().shape() != channels.front().shape())
-      throw ModelError(vox::str(file.string(), " has shape ", channels.back().shape(),
-                                ", channel 0 of the scan ", channels.front().shape()));
+    check<ModelError>(channels.back().shape() == channels.front().shape(), file.string(), " has shape ",
+                      channels.back().shape(), ", channel 0 of the scan ", channels.front().shape());
   }
   scan.data = vox::stack(channels);
   return scan;

@@ -10,6 +10,7 @@ namespace nnunet {
 namespace {
 
 using Size = std::array<int64_t, 3>;
+using vox::check;
 
 Size size_of(const vox::Tensor& x) { return {x.size(-3), x.size(-2), x.size(-1)}; }
 
@@ -68,20 +69,17 @@ bool is_coarse(const Spacing& spacing) {
   return *most / *least > 3;
 }
 // The axis with the largest spacing, if there is only one.
-std::optional<size_t> coarsest(const Spacing& spacing) {
+std::optional<int64_t> coarsest(const Spacing& spacing) {
   const auto most = std::max_element(spacing.begin(), spacing.end());
   if (std::count(spacing.begin(), spacing.end(), *most) > 1) return std::nullopt;
-  return static_cast<size_t>(most - spacing.begin());
+  return most - spacing.begin();
 }
-// The axis that is resampled on its own.
-std::optional<size_t> separate_axis(const Spacing& from, const Spacing& to, const Resampling& rule) {
-  if (rule.force_separate_z.value_or(is_coarse(from))) return coarsest(from);
-  return !rule.force_separate_z && is_coarse(to) ? coarsest(to) : std::nullopt;
-}
-
 vox::ResampleOptions options_for(const Spacing& from, const Spacing& to, const Resampling& rule) {
   vox::ResampleOptions options{.order = rule.order, .separate_order = rule.order_z};
-  if (const auto axis = separate_axis(from, to, rule)) options.separate_axis = static_cast<int64_t>(*axis);
+  if (rule.force_separate_z.value_or(is_coarse(from)))
+    options.separate_axis = coarsest(from);
+  else if (!rule.force_separate_z && is_coarse(to))
+    options.separate_axis = coarsest(to);
   return options;
 }
 
@@ -100,30 +98,22 @@ vox::Tensor resample_labels(const vox::Tensor& x, const Size& size, const Spacin
 }
 
 vox::Tensor nonzero_mask(const vox::Tensor& image) {
-  std::vector<uint8_t> mask(static_cast<size_t>(image[0].numel()));
-  for (int64_t c = 0; c < image.size(0); ++c) {
-    const std::vector<float> voxels = image[c].to_vector<float>();
-    for (size_t i = 0; i < mask.size(); ++i) mask[i] |= voxels[i] != 0;
-  }
+  std::vector<uint8_t> mask = vox::any(image, {0}).to(vox::u8).to_vector<uint8_t>();
   fill_holes(mask, size_of(image));
   return vox::from_vector(mask, image[0].shape());
 }
 
 Box bounding_box(const vox::Tensor& mask) {
-  const std::vector<uint8_t> bits = mask.to_vector<uint8_t>();
-  const Size size = size_of(mask);
-  Box box{.begin = size, .end = {}};
-  for (int64_t d = 0, i = 0; d < size[0]; ++d)
-    for (int64_t h = 0; h < size[1]; ++h)
-      for (int64_t w = 0; w < size[2]; ++w, ++i) {
-        if (!bits[static_cast<size_t>(i)]) continue;
-        const Size place{d, h, w};
-        for (size_t axis = 0; axis < 3; ++axis) {
-          box.begin[axis] = std::min(box.begin[axis], place[axis]);
-          box.end[axis] = std::max(box.end[axis], place[axis] + 1);
-        }
-      }
-  return box.end[0] ? box : Box{.end = size};
+  Box box{.end = size_of(mask)};
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const vox::Shape others{axis == 0 ? 1 : 0, axis == 2 ? 1 : 2};
+    const auto planes = vox::any(mask, others).to(vox::u8).to_vector<uint8_t>();
+    const auto first = std::find(planes.begin(), planes.end(), 1);
+    if (first == planes.end()) break;
+    box.begin[axis] = first - planes.begin();
+    box.end[axis] = planes.rend() - std::find(planes.rbegin(), planes.rend(), 1);
+  }
+  return box;
 }
 
 vox::Tensor crop(const vox::Tensor& x, const Box& box) {
@@ -172,13 +162,13 @@ vox::Tensor normalise(const vox::Tensor& x, const vox::Tensor& mask, const Chann
 
 Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous,
                 vox::Tensor labels) {
-  if (image.size(0) != static_cast<int64_t>(model.channels.size()))
-    throw ModelError(
-        vox::str("the scan has ", image.size(0), " channels; the model needs ", model.channels.size()));
-  if (model.is_cascade && !previous.defined())
-    throw ModelError("configuration " + model.configuration + " needs the masks of the previous stage");
-  if (labels.defined() && labels.shape() != image[0].shape())
-    throw ModelError(vox::str("the labels have shape ", labels.shape(), ", the scan ", image[0].shape()));
+  check<ModelError>(image.size(0) == std::ssize(model.channels), "the scan has ", image.size(0),
+                    " channels; the model needs ", model.channels.size());
+  check<ModelError>(!model.is_cascade || previous.defined(), "configuration ", model.configuration,
+                    " needs the masks of the previous stage");
+  if (labels.defined())
+    check<ModelError>(labels.shape() == image[0].shape(), "the labels have shape ", labels.shape(),
+                      ", the scan ", image[0].shape());
   const Size& order = model.transpose_forward;
   image = image.permute({0, order[0] + 1, order[1] + 1, order[2] + 1}).contiguous();
   Case scan;

@@ -15,20 +15,18 @@
 namespace nnunet {
 
 using std::filesystem::path;
-using vox::Tensor;
+using vox::check, vox::Tensor;
 namespace data = vox::data;
 namespace dist = vox::dist;
 
 namespace {
 
 Model model_of(const TrainOptions& o) {
-  if (!is_directory(o.data / "imagesTr") || !is_directory(o.data / "labelsTr"))
-    throw ModelError(o.data.string() +
-                     " is not a raw data set of nnU-Net: it has no imagesTr or no labelsTr");
+  check<ModelError>(is_directory(o.data / "imagesTr") && is_directory(o.data / "labelsTr"), o.data.string(),
+                    " is not a raw data set of nnU-Net: it has no imagesTr or no labelsTr");
   Model model = read_plans(o.plans, o.data / "dataset.json", o.configuration);
-  if (model.is_cascade)
-    throw ModelError("configuration " + o.configuration +
-                     " is the second stage of a cascade; allowed are others");
+  check<ModelError>(!model.is_cascade, "configuration ", o.configuration,
+                    " is the second stage of a cascade; allowed are others");
   for (int64_t axis = 0; axis < (model.is_2d() ? 2 : 3); ++axis) model.mirrored_axes.push_back(axis);
   return model;
 }
@@ -42,26 +40,30 @@ LabelledScan read_labelled(const TrainOptions& o, const Model& model, const Scan
           vox::read_image(o.data / "labelsTr" / (files.name + model.file_ending)).data.to(vox::i64)};
 }
 
+// f(); its errors name the case.
+template <class F>
+auto in_the_name_of(const ScanFiles& one, F f) {
+  try {
+    return f();
+  } catch (const ModelError& error) {
+    throw ModelError("case " + one.name + ": " + error.what());
+  }
+}
+
 // The named cases, read and preprocessed by several threads.
 std::vector<Volume> load(const TrainOptions& o, const Model& model, const std::vector<ScanFiles>& files) {
   const auto get = [&](int64_t i, vox::Generator&) -> data::Sample {
     const ScanFiles& one = files[static_cast<size_t>(i)];
     const LabelledScan read = read_labelled(o, model, one);
-    try {
+    return in_the_name_of(one, [&]() -> data::Sample {
       const Case scan = preprocess(model, read.scan.data, read.scan.spacing, {}, read.label);
       return {scan.input, scan.labels};
-    } catch (const ModelError& error) {
-      throw ModelError("case " + one.name + ": " + error.what());
-    }
+    });
   };
   std::vector<Volume> volumes;
-  for (const data::Sample& batch : data::Loader(std::ssize(files), get, {.threads = o.workers}).epoch()) {
-    try {
-      volumes.push_back(make_volume(batch[0][0], batch[1][0], model.labels));
-    } catch (const ModelError& error) {
-      throw ModelError("case " + files[volumes.size()].name + ": " + error.what());
-    }
-  }
+  for (const data::Sample& batch : data::Loader(std::ssize(files), get, {.threads = o.workers}).epoch())
+    volumes.push_back(in_the_name_of(files[volumes.size()],
+                                     [&] { return make_volume(batch[0][0], batch[1][0], model.labels); }));
   return volumes;
 }
 
@@ -135,12 +137,10 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
   for (const ScanFiles& scan : scans) {
     names.push_back(scan.name);
     const path label = o.data / "labelsTr" / (scan.name + model.file_ending);
-    if (!exists(label))
-      throw ModelError("case " + scan.name + " has no labels: there is no " + label.string());
+    check<ModelError>(exists(label), "case ", scan.name, " has no labels: there is no ", label.string());
   }
-  if (model.batch_size < dist::size())
-    throw ModelError(
-        vox::str("the plan's batch of ", model.batch_size, " is too small for ", dist::size(), " ranks"));
+  check<ModelError>(model.batch_size >= dist::size(), "the plan's batch of ", model.batch_size,
+                    " is too small for ", dist::size(), " ranks");
   const Split parts = split(o.data, names, o.fold);
   const auto files_of = [&](const std::vector<std::string>& list) {
     std::vector<ScanFiles> files;
@@ -154,7 +154,7 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
 
   const bool is_first = dist::rank() == 0;
   const path folder = o.output / ("fold_" + o.fold), latest = folder / "checkpoint_latest.safetensors";
-  if (o.resume && !exists(latest)) throw ModelError("there is no " + latest.string() + " to resume from");
+  check<ModelError>(!o.resume || exists(latest), "there is no ", latest.string(), " to resume from");
 
   vox::manual_seed(static_cast<uint64_t>(o.seed));
   UNet network(model.architecture, model.in_channels(), model.labels.heads);
@@ -174,10 +174,9 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
   checkpoint.add("loss", result.loss);
   checkpoint.add("dice", result.dice);
   if (o.resume) checkpoint.load(latest);
-  if (seed != o.seed || epochs != o.epochs || iterations != o.iterations)
-    throw ModelError(vox::str(latest.string(), " is of a run with seed ", seed, ", ", epochs, " epochs and ",
-                              iterations, " iterations; this one has ", o.seed, ", ", o.epochs, " and ",
-                              o.iterations));
+  check<ModelError>(seed == o.seed && epochs == o.epochs && iterations == o.iterations, latest.string(),
+                    " is of a run with seed ", seed, ", ", epochs, " epochs and ", iterations,
+                    " iterations; this one has ", o.seed, ", ", o.epochs, " and ", o.iterations);
   dist::DataParallel parallel(network);
   if (is_first) {
     std::filesystem::create_directories(folder);
