@@ -122,69 +122,52 @@ TEST(NnunetLabels, EachLabelIsResampledAsAMaskOfItsOwn) {
 
 class NnunetErrors : public testing::Test {
  protected:
-  NnunetErrors() : folder(path(testing::TempDir()) / "nnunet_errors") {
-    std::filesystem::remove_all(folder);
-    std::filesystem::create_directories(folder);
+  NnunetErrors() {
     std::filesystem::copy(folder_of("iso"), folder / "model", std::filesystem::copy_options::recursive);
   }
-  // Replaces `from` by `to` in the file, everywhere.
-  void edit(const char* file, const std::string& from, const std::string& to) {
-    std::ifstream in(folder / "model" / file);
-    std::string text((std::istreambuf_iterator<char>(in)), {});
+  // Replaces `from` by `to` in plans.json, everywhere.
+  void edit(const std::string& from, const std::string& to) {
+    std::string text = vox::testing::read_bytes(folder / "model/plans.json");
     ASSERT_NE(text.find(from), text.npos);
     for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
       text.replace(at, from.size(), to);
-    std::ofstream(folder / "model" / file) << text;
+    vox::testing::write_bytes(folder / "model/plans.json", text);
   }
-  std::string error_of(const std::function<void()>& f) {
-    try {
-      f();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "no error";
-  }
-  std::string model_error(std::vector<std::string> folds = {}) {
-    return error_of([&] { read_model(folder / "model", folds); });
-  }
-  path folder;
+  Model read(std::vector<std::string> folds = {}) { return read_model(folder / "model", folds); }
+  vox::testing::TemporaryFolder folder;
 };
 
 TEST_F(NnunetErrors, AModelFolderThatIsIncomplete) {
-  EXPECT_NE(model_error({"7"}).find("fold 7 is missing"), std::string::npos);
-  std::filesystem::remove_all(folder / "model/fold_0");
-  std::filesystem::remove_all(folder / "model/fold_1");
-  EXPECT_NE(model_error().find("convert.py"), std::string::npos);
+  EXPECT_REFUSED(ModelError, read({"7"}), "fold 7 is missing");
+  for (const char* fold : {"model/fold_0", "model/fold_1"}) std::filesystem::remove_all(folder / fold);
+  EXPECT_REFUSED(ModelError, read(), "convert.py");
   std::filesystem::remove(folder / "model/plans.json");
-  EXPECT_NE(model_error().find("plans.json"), std::string::npos);
-  EXPECT_NE(error_of([] { read_model("/no/such/folder"); }).find("does not exist"), std::string::npos);
+  EXPECT_REFUSED(ModelError, read(), "plans.json");
+  EXPECT_REFUSED(ModelError, read_model("/no/such/folder"), "does not exist");
 }
 
 TEST_F(NnunetErrors, APlanThatIsNotOurs) {
-  edit("plans.json", "unet.PlainConvUNet", "unet.SwinUNETR");
-  EXPECT_NE(model_error().find("SwinUNETR; allowed are PlainConvUNet and ResidualEncoderUNet"),
-            std::string::npos);
-  edit("plans.json", "{", "[");
-  EXPECT_NE(model_error().find("not as nnU-Net v2 writes it"), std::string::npos);
+  edit("unet.PlainConvUNet", "unet.SwinUNETR");
+  EXPECT_REFUSED(ModelError, read(), "SwinUNETR; allowed are PlainConvUNet and ResidualEncoderUNet");
+  edit("{", "[");
+  EXPECT_REFUSED(ModelError, read(), "not as nnU-Net v2 writes it");
 }
 
 TEST_F(NnunetErrors, ScansThatDoNotFit) {
-  const Model model = read_model(folder / "model");
+  const Model model = read();
   const auto predict = [&] {
-    return error_of([&] { predict_folder(model, folder / "scans", folder / "masks", {}, {}, [](auto&) {}); });
+    predict_folder(model, folder / "scans", folder / "masks", {}, {}, [](auto&) {});
   };
-  EXPECT_NE(predict().find("does not exist"), std::string::npos);
+  EXPECT_REFUSED(ModelError, predict(), "does not exist");
   std::filesystem::create_directories(folder / "scans");
-  EXPECT_NE(predict().find("NAME_0000.nii.gz"), std::string::npos);
-  std::ofstream(folder / "scans/case_0001.nii.gz") << "not a scan";
-  EXPECT_NE(predict().find("case lacks channel 0000"), std::string::npos);
+  EXPECT_REFUSED(ModelError, predict(), "NAME_0000.nii.gz");
+  vox::testing::write_bytes(folder / "scans/case_0001.nii.gz", "not a scan");
+  EXPECT_REFUSED(ModelError, predict(), "case lacks channel 0000");
   std::filesystem::rename(folder / "scans/case_0001.nii.gz", folder / "scans/case_0000.nii.gz");
-  EXPECT_NE(predict().find("case_0000.nii.gz"), std::string::npos);
+  EXPECT_REFUSED(std::exception, predict(), "case_0000.nii.gz");
   EXPECT_TRUE(!exists(folder / "masks") || std::filesystem::is_empty(folder / "masks"));
-  EXPECT_NE(error_of([&] {
-              preprocess(model, vox::zeros({2, 4, 4, 4}), {1, 1, 1});
-            }).find("2 channels; the model needs 1"),
-            std::string::npos);
+  EXPECT_REFUSED(ModelError, preprocess(model, vox::zeros({2, 4, 4, 4}), {1, 1, 1}),
+                 "2 channels; the model needs 1");
 }
 
 }  // namespace
