@@ -95,7 +95,9 @@ def main():
     for i in [*range(0, count, max(1, count // 10)), count - 1]:
         print(f"{i:<24}" + "".join(f"{x[i]:15.6f}" for x in losses.values()))
     print(f"{'mean of the last fifth':24}" + "".join(f"{x[-tail:].mean():15.6f}" for x in losses.values()))
-    for what, part in (("largest |x - PyTorch|", slice(None)), ("  in the first fifth", slice(tail)), ("  in the last fifth", slice(-tail, None))):
+    parts = {"largest |x - PyTorch|": slice(None), "  in the first fifth": slice(tail),
+             "  in the last fifth": slice(-tail, None)}
+    for what, part in parts.items():
         print(f"{what:24}" + "".join(f"{(x - reference)[part].abs().max():15.2e}" for x in losses.values()))
 
 

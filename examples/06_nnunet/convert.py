@@ -21,8 +21,9 @@ def write_safetensors(path, tensors, metadata):
     header, offset, blobs = {"__metadata__": metadata}, 0, []
     for name, tensor in sorted(tensors.items()):
         blob = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, offset + len(blob)]}
-        offset += len(blob)
+        end = offset + len(blob)
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
         blobs.append(blob)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -35,7 +36,8 @@ def write_safetensors(path, tensors, metadata):
 
 def convert(checkpoint_file):
     checkpoint = torch.load(checkpoint_file, map_location="cpu", weights_only=False)
-    weights = {name.removeprefix("module.").removeprefix("_orig_mod."): tensor for name, tensor in checkpoint["network_weights"].items()}
+    weights = {name.removeprefix("module.").removeprefix("_orig_mod."): tensor
+               for name, tensor in checkpoint["network_weights"].items()}
     weights = {name: tensor for name, tensor in weights.items() if not is_alias(name)}
     axes = checkpoint.get("inference_allowed_mirroring_axes")
     metadata = {

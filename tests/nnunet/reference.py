@@ -118,7 +118,8 @@ def train(dataset, model, plans):
     for fold in range(model["folds"]):
         torch.manual_seed(fold)
         np.random.seed(fold)
-        trainer = nnUNetTrainer({**plans, "continue_training": False}, model["configuration"], fold, description, device=torch.device("cpu"))
+        trainer = nnUNetTrainer({**plans, "continue_training": False}, model["configuration"], fold, description,
+                                device=torch.device("cpu"))
         trainer.num_epochs, trainer.num_iterations_per_epoch, trainer.num_val_iterations_per_epoch = 3, 40, 1
         trainer.disable_checkpointing = False
         trainer.run_training()

@@ -129,11 +129,13 @@ def windows(case, out, o):
 def run(command, o):
     """Seconds of a process, its CPU seconds, seconds of a scan and of its network that it prints, and megabytes of host and
     GPU at the most."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(o.threads), "nnUNet_raw": "/tmp", "nnUNet_preprocessed": "/tmp", "nnUNet_results": "/tmp"}
-    watch = subprocess.Popen(["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"],
-                             stdout=subprocess.PIPE, text=True) if o.device == "cuda" else None
+    environment = {**os.environ, "OMP_NUM_THREADS": str(o.threads)}
+    environment |= {f"nnUNet_{folder}": "/tmp" for folder in ("raw", "preprocessed", "results")}
+    query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"]
+    watch = subprocess.Popen(query, stdout=subprocess.PIPE, text=True) if o.device == "cuda" else None
     start = time.perf_counter()
-    text = subprocess.run([sys.executable, "-c", START, *map(str, command)], env=environment, stdout=subprocess.PIPE, text=True).stdout
+    text = subprocess.run([sys.executable, "-c", START, *map(str, command)], env=environment,
+                          stdout=subprocess.PIPE, text=True).stdout
     seconds, gpu = time.perf_counter() - start, [0]
     if watch:
         watch.terminate()
@@ -141,7 +143,8 @@ def run(command, o):
     status, cpu, megabytes = map(float, text.splitlines()[-1].split())
     if status:
         print(f"failed: {' '.join(map(str, command))}", flush=True)
-    least = [min(map(float, re.findall(pattern, text)), default=math.nan) for pattern in (r": ([\d.]+) s", r"([\d.]+) s for the network")]
+    least = [min(map(float, re.findall(pattern, text)), default=math.nan)
+             for pattern in (r": ([\d.]+) s", r"([\d.]+) s for the network")]
     return seconds, cpu, *least, megabytes, max(gpu) - min(gpu)
 
 
@@ -174,11 +177,12 @@ def main():
     common = ["--device", o.device, "--precision", o.precision, *([] if o.mirror else ["--no-mirroring"])]
     for model in sorted(path.parent for path in o.folder.glob("*/model/plans.json")):
         case, folds = model.parent, [fold.name.removeprefix("fold_") for fold in sorted(model.glob("fold_*"))]
-        commands = {"voxgrad": lambda out: [o.program, "predict", "--model", model, "--input", case / "images", "--output", out,
-                                            "--threads", str(o.threads), *common]}
+        images = case / "images"
+        commands = {"voxgrad": lambda out: [o.program, "predict", "--model", model, "--input", images, "--output", out,
+                                            "--threads", o.threads, *common]}
         if theirs.exists():
-            commands["nnU-Net"] = lambda out: [theirs, "-i", case / "images", "-o", out, "-m", model, "-f", *folds, "-device", o.device,
-                                               "-npp", "1", "-nps", "1", *([] if o.mirror else ["--disable_tta"])]
+            commands["nnU-Net"] = lambda out: [theirs, "-i", images, "-o", out, "-m", model, "-f", *folds, "-device",
+                                               o.device, "-npp", "1", "-nps", "1", *([] if o.mirror else ["--disable_tta"])]
         for form in filter(None, o.forms.split(",")):
             commands[f"PyTorch, {form}"] = lambda out, form=form: [sys.executable, __file__, out, case, "--form", form, *common]
         with tempfile.TemporaryDirectory() as out:
@@ -187,11 +191,13 @@ def main():
                 results[name].append(run(command(f"{out}/{name}{i}"), o))
                 if i + 1 < o.repeat:
                     continue
-                process, cpu, scan, net, host, gpu = (best(column) for best, column in zip([min] * 4 + [max] * 2, zip(*results[name])))
+                columns = zip([min] * 4 + [max] * 2, zip(*results[name]))
+                process, cpu, scan, net, host, gpu = (best(column) for best, column in columns)
                 mask, ours = voxels(f"{out}/{name}0"), voxels(f"{out}/voxgrad0")
                 same = (mask == ours).mean() if len(mask) == len(ours) else math.nan
-                print(f"{case.name}, {name}: process {process:.2f} s (CPU {cpu:.2f} s), a scan {scan:.2f} s, its network {net:.2f} s; at most "
-                      f"{host:.0f} MB (largest process), GPU {gpu} MB; {100 * same:.3f} % of the mask as voxgrad's", flush=True)
+                print(f"{case.name}, {name}: process {process:.2f} s (CPU {cpu:.2f} s), a scan {scan:.2f} s, its network "
+                      f"{net:.2f} s; at most {host:.0f} MB (largest process), GPU {gpu} MB; "
+                      f"{100 * same:.3f} % of the mask as voxgrad's", flush=True)
 
 
 if __name__ == "__main__":
