@@ -22,6 +22,8 @@ Json read_json(const path& file) {
   return Json::parse(vox::nn::detail::read_whole("plans", file));
 }
 
+bool has(const Json& json, const char* key) { return json.contains(key) && !json.at(key).is_null(); }
+
 // The configuration `name` over those that it inherits from.
 Json resolve(const Json& plans, const std::string& name, std::set<std::string> seen = {}) {
   const Json& all = plans.at("configurations");
@@ -99,7 +101,7 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
     a.affine = norm_kwargs.value("affine", false);
   }
   for (const char* absent : {"dropout_op", "stem_channels", "bottleneck_channels"})
-    if (kwargs.contains(absent) && !kwargs.at(absent).is_null())
+    if (has(kwargs, absent))
       refuse("plans.json: ", absent, " is ", kwargs.at(absent).dump(), "; allowed is null");
   if (kwargs.value("nonlin_first", false)) refuse("plans.json: nonlin_first is true; allowed is false");
   const std::string activation = kwargs.at("nonlin").is_null() ? "none" : kwargs.at("nonlin");
@@ -177,10 +179,9 @@ Resampling read_resampling(const Json& configuration, const std::string& key) {
   if (function != "resample_data_or_seg_to_shape")
     refuse("plans.json: ", key, " is ", function, "; allowed is resample_data_or_seg_to_shape");
   const Json& kwargs = configuration.at(key + "_kwargs");
-  Resampling r{kwargs.value("order", 3), kwargs.value("order_z", 0), false};  // the function's defaults
-  if (kwargs.contains("force_separate_z")) r.force_separate_z.reset();
-  if (kwargs.contains("force_separate_z") && !kwargs.at("force_separate_z").is_null())
-    r.force_separate_z = kwargs.at("force_separate_z").get<bool>();
+  Resampling r{kwargs.value("order", 3), kwargs.value("order_z", 0), {}};  // the function's defaults
+  if (!kwargs.contains("force_separate_z") || has(kwargs, "force_separate_z"))
+    r.force_separate_z = kwargs.value("force_separate_z", false);
   return r;
 }
 
@@ -239,8 +240,7 @@ void read(const path& plans_file, const path& dataset_file, Model& model) {
   model.logits = read_resampling(configuration, "resampling_fn_probabilities");
   model.architecture = read_architecture(configuration, dims);
   model.labels = read_labels(dataset);
-  model.is_cascade =
-      configuration.contains("previous_stage") && !configuration.at("previous_stage").is_null();
+  model.is_cascade = has(configuration, "previous_stage");
   model.file_ending = dataset.at("file_ending");
   model.batch_size = configuration.value("batch_size", 2);
   model.batch_dice = configuration.value("batch_dice", false);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include <voxgrad/image/resample.h>
 #include <voxgrad/voxgrad.h>
@@ -124,39 +125,35 @@ vox::Tensor crop(const vox::Tensor& x, const Box& box) {
 }
 
 vox::Tensor normalise(const vox::Tensor& x, const vox::Tensor& mask, const Channel& channel) {
-  constexpr double eps = 1e-8;
+  using enum Channel::Scheme;
   std::vector<float> voxels = x.to_vector<float>();
-  const std::vector<uint8_t> all(voxels.size(), 1), inside = mask.to_vector<uint8_t>();
-  // (x - shift) / scale of the voxels where `where` is not 0.
-  const auto apply = [&](double shift, double scale, const std::vector<uint8_t>& where) {
-    for (size_t i = 0; i < voxels.size(); ++i)
-      if (where[i]) voxels[i] = (voxels[i] - static_cast<float>(shift)) / static_cast<float>(scale);
-  };
+  const bool masked = channel.scheme == z_score && channel.use_mask;
+  const std::vector<uint8_t> counted =
+      masked ? mask.to_vector<uint8_t>() : std::vector<uint8_t>(voxels.size(), 1);
+  double shift = 0, scale = 1;
   switch (channel.scheme) {
-    using enum Channel::Scheme;
-    case z_score: {
-      const auto& counted = channel.use_mask ? inside : all;
-      const auto [mean, deviation] = moments(voxels, counted);
-      apply(mean, std::max(deviation, eps), counted);
+    case z_score:
+      std::tie(shift, scale) = moments(voxels, counted);
       break;
-    }
     case ct:
       for (float& v : voxels)
         v = std::clamp(v, static_cast<float>(channel.low), static_cast<float>(channel.high));
-      apply(channel.mean, std::max(channel.deviation, eps), all);
+      shift = channel.mean, scale = channel.deviation;
       break;
     case rescale_to_01: {
       const auto [least, most] = std::minmax_element(voxels.begin(), voxels.end());
-      const float low = *least, range = *most - low;
-      apply(low, std::max<double>(range, eps), all);
+      shift = *least, scale = *most - *least;
       break;
     }
     case rgb_to_01:
-      apply(0, 255, all);
+      scale = 255;
       break;
     case none:
-      break;
+      return x;
   }
+  for (size_t i = 0; i < voxels.size(); ++i)
+    if (counted[i])
+      voxels[i] = (voxels[i] - static_cast<float>(shift)) / static_cast<float>(std::max(scale, 1e-8));
   return vox::from_vector(voxels, x.shape());
 }
 

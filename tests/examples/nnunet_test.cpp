@@ -58,8 +58,7 @@ TEST_P(Nnunet, LogitsBecomeNnunetsMask) {
 }
 
 TEST_P(Nnunet, MaskOfAFileIsNnunetsInTheScansGeometry) {
-  const path folder = path(testing::TempDir()) / vox::str("nnunet_", GetParam());
-  std::filesystem::remove_all(folder);
+  const vox::testing::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "scans");
   vox::Image scan{.data = {},
                   .spacing = spacing,
