@@ -90,28 +90,27 @@ Arguments parse(int argc, char** argv, bool trains) {
          t.precision = one_of(o, v, words);
        }},
       {"--threads", [](auto& o, auto& v) { vox::set_num_threads(parse_number<int>(o, v, 1, 1024)); }}};
-  settings.merge(trains ? Settings{{"--data", text(t.data)},
-                                   {"--plans", text(t.plans)},
-                                   {"--configuration", text(t.configuration)},
-                                   {"--fold", text(t.fold)},
-                                   {"--epochs", number(t.epochs, 1)},
-                                   {"--iterations", number(t.iterations, 1)},
-                                   {"--stop-after", number(t.stop_after, 1)},
-                                   {"--seed", number(t.seed, 0)},
-                                   {"--workers", number(t.workers, 1)},
-                                   {"--ranks", number(a.ranks, 1)}}
-                        : Settings{{"--model", text(a.model)},
-                                   {"--input", text(a.input)},
-                                   {"--previous", text(a.previous)},
-                                   {"--folds",
-                                    [&](auto&, auto& v) {
-                                      std::istringstream in(v);
-                                      for (std::string fold; std::getline(in, fold, ',');)
-                                        a.folds.push_back(fold);
-                                    }},
-                                   {"--step", [&](auto& o, auto& v) {
-                                      a.predict.step = parse_number<double>(o, v, 0.01, 1);
-                                    }}});
+  Settings of_train{{"--data", text(t.data)},
+                    {"--plans", text(t.plans)},
+                    {"--configuration", text(t.configuration)},
+                    {"--fold", text(t.fold)},
+                    {"--epochs", number(t.epochs, 1)},
+                    {"--iterations", number(t.iterations, 1)},
+                    {"--stop-after", number(t.stop_after, 1)},
+                    {"--seed", number(t.seed, 0)},
+                    {"--workers", number(t.workers, 1)},
+                    {"--ranks", number(a.ranks, 1)}};
+  Settings of_predict{
+      {"--model", text(a.model)},
+      {"--input", text(a.input)},
+      {"--previous", text(a.previous)},
+      {"--folds",
+       [&](auto&, auto& v) {
+         std::istringstream in(v);
+         for (std::string fold; std::getline(in, fold, ',');) a.folds.push_back(fold);
+       }},
+      {"--step", [&](auto& o, auto& v) { a.predict.step = parse_number<double>(o, v, 0.01, 1); }}};
+  settings.merge(trains ? of_train : of_predict);
   const mri::Flags flags{
       {trains ? "--resume" : "--no-mirroring", [&] { (trains ? t.resume : a.predict.mirror) = trains; }}};
   mri::parse_arguments(argc, argv, 2, flags, settings);
