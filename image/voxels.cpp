@@ -109,7 +109,9 @@ ImageOutput::~ImageOutput() {
 
 void ImageOutput::compress() {
   constexpr int bits = 15 + 16;  // + 16: gzip
-  if (deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+  // nibabel's level: at zlib's own, 6, masks take 4 to 9 times as long and are 0.55 to 0.8 times as large.
+  constexpr int level = 1;
+  if (deflateInit2(&stream_, level, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) != Z_OK)
     throw OutOfMemoryError("write_image: no memory for zlib");
   compressed_ = true;
 }
