@@ -54,14 +54,14 @@ void fill_holes(std::vector<uint8_t>& mask, const Size& size) {
   for (size_t i = 0; i < mask.size(); ++i) mask[i] |= !outside[i];
 }
 
-// Mean and standard deviation, in double, of the voxels where mask is not 0.
+// Mean and standard deviation, in double, of the voxels where mask is not 0, or of all if it is empty.
 std::pair<double, double> moments(const std::vector<float>& x, const std::vector<uint8_t>& mask) {
   double n = 0, sum = 0, squares = 0;
   for (size_t i = 0; i < x.size(); ++i)
-    if (mask[i]) ++n, sum += x[i];
+    if (mask.empty() || mask[i]) ++n, sum += x[i];
   const double mean = sum / n;
   for (size_t i = 0; i < x.size(); ++i)
-    if (mask[i]) squares += (x[i] - mean) * (x[i] - mean);
+    if (mask.empty() || mask[i]) squares += (x[i] - mean) * (x[i] - mean);
   return {mean, std::sqrt(squares / n)};
 }
 
@@ -126,35 +126,30 @@ vox::Tensor crop(const vox::Tensor& x, const Box& box) {
 
 vox::Tensor normalise(const vox::Tensor& x, const vox::Tensor& mask, const Channel& channel) {
   using enum Channel::Scheme;
-  std::vector<float> voxels = x.to_vector<float>();
   const bool masked = channel.scheme == z_score && channel.use_mask;
-  const std::vector<uint8_t> counted =
-      masked ? mask.to_vector<uint8_t>() : std::vector<uint8_t>(voxels.size(), 1);
+  vox::Tensor y;
   double shift = 0, scale = 1;
   switch (channel.scheme) {
     case z_score:
-      std::tie(shift, scale) = moments(voxels, counted);
+      std::tie(shift, scale) =
+          moments(x.to_vector<float>(), masked ? mask.to_vector<uint8_t>() : std::vector<uint8_t>());
       break;
     case ct:
-      for (float& v : voxels)
-        v = std::clamp(v, static_cast<float>(channel.low), static_cast<float>(channel.high));
+      y = vox::clamp(x, channel.low, channel.high);
       shift = channel.mean, scale = channel.deviation;
       break;
-    case rescale_to_01: {
-      const auto [least, most] = std::minmax_element(voxels.begin(), voxels.end());
-      shift = *least, scale = *most - *least;
+    case rescale_to_01:
+      shift = vox::min(x).item(), scale = vox::max(x).item() - shift;
       break;
-    }
     case rgb_to_01:
       scale = 255;
       break;
     case none:
       return x;
   }
-  for (size_t i = 0; i < voxels.size(); ++i)
-    if (counted[i])
-      voxels[i] = (voxels[i] - static_cast<float>(shift)) / static_cast<float>(std::max(scale, 1e-8));
-  return vox::from_vector(voxels, x.shape());
+  if (!y.defined()) y = x.clone();
+  y.sub_(shift).div_(std::max(scale, 1e-8));
+  return masked ? vox::where(mask.to(vox::boolean), y, x) : y;
 }
 
 Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous,
