@@ -73,12 +73,15 @@ if(VOXGRAD_HAS_CUDA)
   add_bench(conv3d_host conv3d/host.cu)
   add_bench(conv3d_mma_rate conv3d/mma_rate.cu)
   # The choice of kernels, judged by the times that an H200 took: the program needs no GPU to say what it chooses.
-  set(measured ${PROJECT_SOURCE_DIR}/bench/conv3d/measured.tsv)
-  if(VOXGRAD_BUILD_TESTS AND Python3_FOUND AND EXISTS ${measured})
-    add_test(NAME bench.conv3d_choices
-      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bench/conv3d/regret.py ${measured}
-        --program $<TARGET_FILE:bench_conv3d_sweep>)
-    set_tests_properties(bench.conv3d_choices PROPERTIES LABELS cpu)
+  if(VOXGRAD_BUILD_TESTS AND Python3_FOUND)
+    set(tables measured_without_wgmma measured)
+    foreach(wgmma RANGE 1)
+      list(GET tables ${wgmma} table)
+      add_test(NAME bench.conv3d_choices.${table}
+        COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bench/conv3d/regret.py
+          ${PROJECT_SOURCE_DIR}/bench/conv3d/${table}.tsv --program $<TARGET_FILE:bench_conv3d_sweep>)
+      set_tests_properties(bench.conv3d_choices.${table} PROPERTIES LABELS cpu ENVIRONMENT VOXGRAD_WGMMA=${wgmma})
+    endforeach()
   endif()
 endif()
 

@@ -1,13 +1,13 @@
 // Times the kernels of the conv3d family on a GPU: every geometry of calls.h, in all passes and dtypes, by
 // the kernel that is chosen or by all that support the problem.
 //
-//   bench_conv3d_sweep [--list] [--all-rows] [--row NAME]... [--without-wgmma] [--seconds N] [SELECTION]...
+//   bench_conv3d_sweep [--list] [--all-rows] [--row NAME]... [--seconds N] [SELECTION]...
 //
 // --all-rows        every row of the table that supports the problem; without it the chosen ones
 // --row NAME        these rows only
-// --without-wgmma   choose as on a GPU that has no wgmma
 // --list            print the same lines without times, but with the work of each row (Work in
-//                   cuda/conv3d/model/time.h); needs no GPU, and chooses as on an H200
+//                   cuda/conv3d/model/time.h); needs no GPU, and chooses as on an H200, or with
+//                   VOXGRAD_WGMMA=0 in the environment as on a GPU without wgmma
 // --seconds N       begin no geometry after so many seconds
 // SELECTION         f32, bf16, f16 or f64, or the beginning of a name in calls.h, as level1/ or unet128/
 //
@@ -28,6 +28,7 @@
 #include <string>
 #include <string_view>
 
+#include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/kernels.h>
 #include "calls.h"
@@ -151,14 +152,15 @@ std::vector<Row> rows_of(Conv3dPass pass, const vox::Conv3dGeometry& g, vox::DTy
 }
 
 struct Arguments {
-  bool list = false, all_rows = false, without_wgmma = false;
+  bool list = false, all_rows = false;
   double seconds = std::numeric_limits<double>::infinity();
   std::vector<std::string_view> rows, names;
   std::vector<vox::DType> dtypes;
 
   /// What is chosen for.
-  const vox::cuda::conv::Machine& machine() const {
-    return without_wgmma ? vox::cuda::conv::since_sm_80 : vox::cuda::conv::h200;
+  vox::cuda::conv::Machine machine() const {
+    using namespace vox::cuda::conv;
+    return (list ? wgmma_allowed() : has_wgmma()) ? h200 : since_sm_80;
   }
   bool wants(const Row& row) const {
     if (!rows.empty()) return std::ranges::find(rows, row.name) != rows.end();
@@ -189,8 +191,6 @@ Arguments parsed(int argc, char** argv) {
       a.list = true;
     else if (word == "--all-rows")
       a.all_rows = true;
-    else if (word == "--without-wgmma")
-      a.without_wgmma = true;
     else if (word == "--row")
       a.rows.push_back(value(i));
     else if (word == "--seconds")

@@ -116,7 +116,7 @@ TEST(Conv3dSelect, OffHopperNoLayerIsLeftToDirect) {
   };
   for (const Call& call : all_calls()) {
     if (call.names[0].starts_with("sweep")) continue;
-    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d})
+    for (const Conv3dPass pass : all_passes)
       for (const auto& [capability, m] : machines) {
         for (const Float32Precision precision : {highest, high, medium})
           EXPECT_NE(chosen_on(m, {pass, call.geometry, f32, precision}), "direct")
