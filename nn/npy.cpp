@@ -157,9 +157,10 @@ NpyHeader read_header(const nn::detail::Source& read, int64_t& bytes, const std:
   const std::string start = take(8);
   check<IoError>(start.starts_with(magic), where, ": the file starts with \\x93NUMPY, got ",
                  nn::detail::in_quotes(start), " (is it an .npy file?)");
-  check<IoError>(start[6] >= 1 && start[6] <= 3 && start[7] == 0, where,
-                 ": versions 1.0, 2.0 and 3.0 are known, got ", int{start[6]}, '.', int{start[7]});
-  const std::string length = take(start[6] == 1 ? 2 : 4);
+  const int major = static_cast<uint8_t>(start[6]), minor = static_cast<uint8_t>(start[7]);
+  check<IoError>(major >= 1 && major <= 3 && minor == 0, where, ": versions 1.0, 2.0 and 3.0 are known, got ",
+                 major, '.', minor);
+  const std::string length = take(major == 1 ? 2 : 4);
   int64_t count = 0;
   for (size_t i = length.size(); i-- > 0;) count = count << 8 | static_cast<unsigned char>(length[i]);
   check<IoError>(count <= max_npy_header_bytes, where, ": the header has at most ", max_npy_header_bytes,
