@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 FLAGS = "-std=c++20 --extended-lambda --expt-relaxed-constexpr -O3 -DNDEBUG -Xptxas -v -cubin -o /dev/null".split()
-# The architectures that voxgrad is for; `all-major` stands for PTX of each generation that nvcc knows.
+# The architectures that voxgrad is for.
 ARCHITECTURES = "80 86 89 90a 100 120".split()
 # What kernels spill on the worst architecture, in bytes, by the folder and a part of the mangled name. All others: nothing.
 # (Of mma, the spilled registers are none of those that the loop of products reads.)
@@ -38,11 +38,8 @@ REPORT = re.compile(r"Compiling entry function '(?P<name>\w+)'.*?(?P<spill>\d+) 
 
 def compile_one(includes, tree, file, arch):
     """(error or None, [(kernel, registers, spilled bytes, static shared bytes)])"""
-    if arch == "all-major":  # PTX of each generation
-        command = ["nvcc", *FLAGS[:FLAGS.index("-Xptxas")], "-arch=all-major", "-fatbin", "-o", "/dev/null"]
-    else:
-        command = ["nvcc", *FLAGS, f"-arch=sm_{arch}"]
-    done = subprocess.run([*command, *includes, str(tree / file)], capture_output=True, text=True)
+    command = ["nvcc", *FLAGS, f"-arch=sm_{arch}", *includes, str(tree / file)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return done.stderr, []
     # A report ends where the next one begins.
