@@ -3,12 +3,13 @@
 
     bench_conv3d_sweep --all-rows > measured.tsv             on a GPU
     bench_conv3d_sweep --list --all-rows > work.tsv          needs no GPU
-    fit.py measured.tsv work.tsv > cuda/conv3d/prices.inc
+    fit.py measured.tsv work.tsv ... > prices.inc            pairs, as with and without wgmma
 
 A kernel's predicted time is a sum of kinds of work, each times a price that is not negative (cuda/conv3d/model/time.h).
 What is minimised is what the choice costs: the mean over all calls of the logarithm of chosen / best time, where the
 least prediction is chosen by a softmax that sharpens from round to round; calls of level 1 and of networks count four
-times. A weighted squared error of the logarithms keeps predictions near times, most of all where a kernel is fast."""
+times, and calls above their limit four times more after each round. A weighted squared error of the logarithms keeps
+predictions near times, most of all where a kernel is fast."""
 
 import argparse
 import datetime
@@ -18,7 +19,8 @@ import numpy as np
 from scipy.optimize import minimize, nnls
 
 KINDS = ("products", "loads", "rounds", "stages", "stores", "bytes", "weights")
-SHARPNESS = (0.2, 0.1, 0.06, 0.04)  # of the softmax, in logarithms of time
+# Of the softmax, in logarithms of time. It begins anew once calls above their limit weigh more.
+SHARPNESS = (0.2, 0.1, 0.05, 0.2, 0.1, 0.06, 0.04, 0.025, 0.015)
 CLOSENESS = 0.15  # of predictions, against the cost of the choice
 
 
@@ -41,23 +43,24 @@ def read_work(path):
 class Problem:
     """Times and work as arrays. An entry is a row in a call; a group are the entries with the same prices."""
 
-    def __init__(self, table, work):
+    def __init__(self, pairs):
         entries, groups = {}, {}
         self.call, self.entry, self.weight, self.limit = [], [], [], []
-        for call in table.calls.values():
+        for work, call in ((work, call) for table, work in pairs for call in table.calls.values()):
             dtype = call.arithmetic if call.arithmetic in ("bf16", "f16") else "f32"
             main = any(group not in ("level2", "sweep") for group in call.groups)
             for row, us in call.us.items():
                 key = call.key, call.pass_, dtype, row
                 if us is None or key not in work:
                     continue
-                if key not in entries:
-                    entries[key] = len(entries), us, work[key]
-                    groups.setdefault(price_key(row, call.pass_, dtype), []).append(entries[key][0])
+                entry = id(work), *key
+                if entry not in entries:
+                    entries[entry] = len(entries), us, work[key]
+                    groups.setdefault(price_key(row, call.pass_, dtype), []).append(entries[entry][0])
                 self.call.append(len(self.weight))
-                self.entry.append(entries[key][0])
+                self.entry.append(entries[entry][0])
             self.weight.append(4 if main else 1)
-            self.limit.append(np.log(1.25 if main else 1.6))
+            self.limit.append(np.log(1.2 if main else 1.55))  # somewhat below those of regret.py
         self.call, self.entry = np.array(self.call), np.array(self.entry)
         self.weight, self.limit = np.array(self.weight) / sum(self.weight), np.array(self.limit)
         self.log_us = np.log([us for _, us, _ in entries.values()])
@@ -111,10 +114,13 @@ class Problem:
             gradient = np.concatenate([slope[group[1]] @ s for group, s in zip(groups, slopes)])
             return self.weight @ expected + CLOSENESS * (self.close @ error**2), gradient
 
+        begin = np.searchsorted(self.call, np.arange(len(self.weight)))
         for sharpness in SHARPNESS:
             prices = minimize(loss, prices, (sharpness,), jac=True, method="L-BFGS-B",
                               options={"maxiter": 500}).x
-        predicted, slopes = predict(prices)
+            predicted, slopes = predict(prices)
+            chosen = np.lexsort((predicted[self.entry], self.call))[begin]
+            self.weight[self.regret[chosen] > self.limit] *= 4
         for (key, index, kinds, _, scale, first), end, share in zip(groups, ends, slopes):
             each = np.zeros(self.work.shape[1])
             each[kinds] = np.exp(prices[end - len(first):end]) / scale
@@ -127,18 +133,17 @@ def line(key, each, count, residual):
     name, pass_ = key
     pass_ = {"weight_grad": "conv3d_weight_grad"}.get(pass_, pass_)
     kinds = ", ".join(f".{kind} = {price:.3g}" for kind, price in zip(KINDS, each[1:]) if price)
-    return f'    {{"{name}", "{pass_}", {each[0]:.3g}, {{{kinds}}}}},  // {count} calls, {100 * residual:.0f} %'
+    return f'    {{"{name}", "{pass_}", {each[0]:.3g}, {{{kinds}}}}},  // {count} times, {100 * residual:.0f} %'
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measured")
-    parser.add_argument("work")
-    args = parser.parse_args()
-    table = measured.read(args.measured)
-    problem = Problem(table, read_work(args.work))
+    parser.add_argument("files", nargs="+", metavar="measured.tsv work.tsv")
+    files = parser.parse_args().files
+    pairs = [(measured.read(times), read_work(work)) for times, work in zip(files[::2], files[1::2], strict=True)]
+    table, problem = pairs[0][0], Problem(pairs)
     print(f"// What work costs, in microseconds of an {table.device}. Made on {datetime.date.today()} by\n"
-          "// bench/conv3d/fit.py from bench/conv3d/measured.tsv; do not edit. At the end of a line: the calls that it\n"
+          "// bench/conv3d/fit.py from the tables in bench/conv3d; do not edit. At the end of a line: the times that it\n"
           "// was fitted to, and the residual, weighted by how near to the best kernel this one is.\n"
           "// clang-format off\nconstexpr Prices prices[]{")
     for fitted in problem.fit():

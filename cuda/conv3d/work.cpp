@@ -130,13 +130,14 @@ std::optional<Work> patches_work(const Conv3dGeometry& g, bool transposed, const
   const auto& planned = recall<patches::make_plan>(g, transposed, n.parts, machine);
   if (!planned) return std::nullopt;
   const patches::Plan& p = planned->plan;
+  const double cells = p.grids.kernel_w == 2 ? 32 : 64;  // of a tile
   const double teams = planned->warps / p.parts, jobs = std::ceil(p.tiles / teams),
                at_once =
                    std::max(machine.multiprocessors * patches::blocks_at_once(*planned) / p.m_blocks, 1);
-  return Work{.products = as_double(int64_t{p.tiles} * p.m_blocks * p.m_tiles * p.k_steps * n.products()) /
-                          machine.multiprocessors,
+  return Work{.products = as_double(int64_t{p.tiles} * p.m_blocks * p.m_tiles * p.k_steps * n.products()) *
+                          cells / machine.multiprocessors,
               .loads = as_double(planned->shared_bytes),
-              .stages = rounds(p.tiles, std::min(at_once, jobs) * teams) * p.k_steps,
+              .stages = rounds(p.tiles, std::min(at_once, jobs) * teams) * p.k_steps * cells,
               .bytes = n.storage * numbers_of_grids(g)};
 }
 
