@@ -54,6 +54,68 @@ TEST_P(StatisticsTest, AnyShapeAndLayout) {
   }
 }
 
+void expect_variance_of_rows(const Tensor& x, double correction, double tolerance) {
+  const VarMean r = var_mean(x, {1}, correction);
+  const Doubles elements = values(x), variances = values(r.var), means = values(r.mean);
+  const size_t length = elements.size() / means.size();
+  for (size_t row = 0; row < means.size(); ++row) {
+    double mean = 0, m2 = 0;
+    for (size_t i = 0; i < length; ++i) mean += elements[row * length + i] / static_cast<double>(length);
+    for (size_t i = 0; i < length; ++i) m2 += std::pow(elements[row * length + i] - mean, 2);
+    const double wanted = m2 / std::max(0.0, static_cast<double>(length) - correction);
+    ASSERT_NEAR(means[row], mean, tolerance * (1 + std::abs(mean))) << row;
+    if (std::isnan(wanted))
+      ASSERT_TRUE(std::isnan(variances[row])) << row;
+    else
+      ASSERT_NEAR(variances[row], wanted, tolerance * (1 + wanted)) << row;
+  }
+}
+
+TEST_P(StatisticsTest, VarianceIsItsDefinition) {
+  const std::pair<DType, double> dtypes[] = {{f32, 1e-5}, {f64, 1e-12}, {bf16, 4e-3}, {f16, 5e-4}};
+  for (const auto& [dtype, tolerance] : dtypes) {
+    for (const int64_t length : {1, 3, 33, 1000, 1024, 1025, 70000, 1100000}) {
+      for (const double correction : {0.0, 1.0}) {
+        SCOPED_TRACE(str(dtype, ", ", length, ", ", correction));
+        expect_variance_of_rows((normal({3, length}, on(f64)) + 2).to(dtype), correction, tolerance);
+      }
+    }
+  }
+}
+
+// Means round by up to 5e-4 here, which moves the variance by less than that. The mean of the squares minus
+// the square of the mean would be wrong by several hundred percent.
+TEST_P(StatisticsTest, VarianceBesideALargeMean) {
+  for (const int64_t length : {30, 1000, 300000}) {
+    Tensor x = (normal({2, length}, on(f64)) + 1e4).to(f32);
+    expect_variance_of_rows(x, 1, 2e-4);
+    x.slice(1, 0, 1).fill_(0);
+    expect_variance_of_rows(x, 1, 2e-4);
+  }
+}
+
+TEST_P(StatisticsTest, StridesAndAddressesChangeNoBitOfAVariance) {
+  for (const DType dtype : {f32, f64, bf16, f16}) {
+    for (const Shape& shape : {Shape{3, 5, 9}, Shape{9, 40, 30}, Shape{2, 50, 61}}) {
+      for (const LaidOut& x : layouts(normal(shape, on(dtype)))) {
+        for (const Shape& dims : {Shape{2}, Shape{1, 2}, Shape{0, 1, 2}}) {
+          const VarMean a = var_mean(x.tensor, dims), b = var_mean(x.dense, dims);
+          EXPECT_TRUE(same_bits(a.var, b.var)) << x.layout << " " << dtype << shape << dims;
+          EXPECT_TRUE(same_bits(a.mean, b.mean)) << x.layout << " " << dtype << shape << dims;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StatisticsTest, NaNReachesTheVarianceOfItsRow) {
+  Tensor x = normal({2, 5000}, on(f32));
+  x.slice(0, 1, 2).slice(1, 4000, 4001).fill_(nan);
+  const Doubles variances = values(var(x, {1}, 0));
+  EXPECT_FALSE(std::isnan(variances[0]));
+  EXPECT_TRUE(std::isnan(variances[1]));
+}
+
 TEST_P(StatisticsTest, GradientsAtTheEdges) {
   const auto gradient = [](const auto& f, Tensor x) {
     x.set_requires_grad();
@@ -123,7 +185,6 @@ TEST_P(StatisticsTest, Norms) {
   EXPECT_EQ(value(norm(ones({0}, on(f64)))), 0);
   EXPECT_THROW(norm(ones({0}, on(f64)), inf), ShapeError);
   EXPECT_THROW(norm(ones({2}, on(f64)), 3), ValueError);
-  EXPECT_THROW(norm(ones({2}, on(i64))), DTypeError);
 }
 
 TEST_P(StatisticsTest, LogSumExp) {
@@ -140,8 +201,6 @@ TEST_P(StatisticsTest, LogSumExp) {
 
 TEST(StatisticsRefusalTest, ImpossibleOperands) {
   EXPECT_ERRORS(ValueError, var(Tensor()), var(ones({2}), {}, inf));
-  EXPECT_ERRORS(DTypeError, var(ones({2}, {.dtype = i64})), std(ones({2}, {.dtype = i64})),
-                logsumexp(ones({2}, {.dtype = i64})));
   EXPECT_ERRORS(ShapeError, var(ones({2}), {1}), var(ones({2}), {0, 0}));
 }
 
@@ -225,7 +284,6 @@ TEST_P(SoftmaxTest, EmptyAndErrors) {
   EXPECT_EQ(log_softmax(empty({3, 0}, on(f32)), 0).shape(), (Shape{3, 0}));
   const Tensor x = whole({2, 3}, on(f32));
   EXPECT_ERRORS(ShapeError, softmax(x, 2), log_softmax(x, -3));
-  EXPECT_THROW(softmax(x.to(i64), 0), DTypeError);
   EXPECT_THROW(log_softmax(Tensor(), 0), ValueError);
 }
 
