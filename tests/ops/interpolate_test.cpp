@@ -252,7 +252,6 @@ TEST_P(Interpolate, RefusesBadArguments) {
   EXPECT_ERRORS(ShapeError, interpolate(x[0][0][0], {.size = Triple(2)}),
                 interpolate(x.slice(2, 0, 0), {.size = Triple(2)}), interpolate(x, {.size = Triple(2, 0, 2)}),
                 interpolate(x, {.size = Triple(2, -1, 2)}));
-  EXPECT_THROW(interpolate(x.to(i64), {.size = Triple(2)}), DTypeError);
   EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 0.4, 1}}}), ShapeError);  // floor(0.8) = 0
   EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 1e300, 1}}}), ShapeError);
   for (const double bad : {0.0, -1.0, nan, inf})

@@ -366,8 +366,7 @@ TEST_P(LossTest, Errors) {
   const Tensor x = make({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_ERRORS(ShapeError, mse_loss(x, make({1, 2, 3}, {3})), l1_loss(x, x.reshape({3, 2})),
                 cross_entropy(x, ints({0, 1, 2}, {3})), cross_entropy(make({1}, {}), ints({0}, {})));
-  EXPECT_ERRORS(DTypeError, mse_loss(x, x.to(f64)), l1_loss(x.to(i64), x.to(i64)),
-                cross_entropy(x, make({0, 1}, {2})), cross_entropy(x.to(i64), ints({0, 1}, {2})));
+  EXPECT_ERRORS(DTypeError, mse_loss(x, x.to(f64)), cross_entropy(x, make({0, 1}, {2})));
   EXPECT_ERRORS(ValueError, mse_loss(x, Tensor()), cross_entropy(Tensor(), ints({0, 1}, {2})));
   const Tensor t = ints({0, 1}, {2});
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2}, {2})}), ShapeError);
@@ -466,7 +465,7 @@ TEST_P(SegmentationLossTest, Errors) {
   EXPECT_ERRORS(ShapeError, dice_loss(x, t.slice(1, 0, 1)), dice_loss(x, x.slice(1, 0, 2)),
                 dice_loss(x.slice(1, 0, 1), t, {.include_background = false}),
                 dice_loss(x, t, {.mask = ones({4, 2, 3, 2, 2}, x.options())}), focal_loss(x[0][0][0], t));
-  EXPECT_ERRORS(DTypeError, dice_loss(x, x.to(f32)), dice_loss(t, t));
+  EXPECT_THROW(dice_loss(x, x.to(f32)), DTypeError);
 }
 
 }  // namespace

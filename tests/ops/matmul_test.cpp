@@ -110,7 +110,7 @@ TEST_P(MatmulTest, Errors) {
   EXPECT_REFUSED(ShapeError, matmul(a, a), "(2,3) and (2,3)");
   EXPECT_ERRORS(ShapeError, matmul(a, whole({2}, on(f32))), matmul(a, full({}, 1, on(f32))),
                 matmul(whole({2, 2, 3}, on(f32)), whole({3, 3, 2}, on(f32))));
-  EXPECT_ERRORS(DTypeError, matmul(a, whole({3, 2}, on(f64))), matmul(a.to(i64), whole({3, 2}, on(i64))));
+  EXPECT_THROW(matmul(a, whole({3, 2}, on(f64))), DTypeError);
   EXPECT_THROW(matmul(a, Tensor()), ValueError);
 }
 

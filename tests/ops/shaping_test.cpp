@@ -388,6 +388,8 @@ TEST_P(Views, ReshapeSharesWhereItCan) {
 TEST_P(Views, SqueezeUnsqueezeFlatten) {
   const Tensor x = counting({2, 1, 3});
   EXPECT_EQ(x.squeeze(1).shape(), (Shape{2, 3}));
+  EXPECT_EQ(counting({1, 3, 1}).squeeze(-1).shape(), (Shape{1, 3}));
+  EXPECT_EQ(counting({1, 3, 1}).squeeze().shape(), (Shape{3}));
   EXPECT_EQ(x.squeeze(0).shape(), x.shape()) << "as in PyTorch";
   EXPECT_EQ(x.unsqueeze(-1).shape(), (Shape{2, 1, 3, 1}));
   EXPECT_EQ(x.transpose(0, 2).unsqueeze(1).squeeze(1).strides(), x.transpose(0, 2).strides());

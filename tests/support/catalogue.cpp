@@ -110,8 +110,8 @@ class Table {
     for (const double exponent : {1.5, -1.5}) add("pow", {p, exponent});
     add("pow", {3, x}).in_half(Half::exact_forward);
     const Operand bound{{box[2]}, numbers, false};
-    add("clamp", {x, bound, {}}).in_half(Half::composed);
-    add("clamp", {x, bound, x}).in_half(Half::composed);
+    add("clamp", {x, bound, {}}, every_dtype).in_half(Half::composed);
+    add("clamp", {x, bound, x}, every_dtype).in_half(Half::composed);
   }
 
   void choices() {
@@ -236,7 +236,7 @@ class Table {
       for (const char* op : {"max", "min"}) add(op, {x, dim, dim == 0}, every_dtype);
       for (const char* op : {"softmax", "log_softmax"}) add(op, {x, dim}).in_half(Half::exact_forward);
     }
-    add("sum_to", {x, {box[1], 1}});
+    add("sum_to", {x, {box[1], 1}}, every_dtype);
     if (small) return numbers_alone();
     // Rows that fit a warp, a block, or several blocks of a GPU; with dense and with strided elements.
     for (const Shape& shape : {Shape{9, 300}, Shape{300, 9}, Shape{5000}}) {
