@@ -115,14 +115,12 @@ Sample random_foreground_crop(const Sample& sample, Triple size, const Foregroun
 }
 
 Sample random_flip(const Sample& sample, Generator& random, std::initializer_list<int> axes) {
-  const Shape volume = volume_of("random_flip", sample);
+  volume_of("random_flip", sample);
   Sample result = sample;
   for (const int axis : axes) {
     check<ValueError>(axis >= 0 && axis < 3, "random_flip: axes are 0, 1 and 2, got ", axis);
-    const bool mirrored = randint(0, 2, {}, {i64}, random).item<int64_t>() == 1;
-    if (!mirrored || volume[axis] == 0) continue;
-    for (Tensor& t : result)
-      t = index_select(t, axis - 3, arange(volume[axis] - 1, -1, -1, {i64, t.device()}));
+    if (whole(2, random) == 0) continue;
+    for (Tensor& t : result) t = flip(t, axis - 3);
   }
   return result;
 }

@@ -106,12 +106,6 @@ struct AttentionUNet : nn::Module {
   }
 };
 
-std::vector<std::string> names_of(const nn::StateDict& state) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : state) names.push_back(name);
-  return names;
-}
-
 std::unique_ptr<optim::AdamW> optimizer_of(nn::Module& net) {
   std::vector<Tensor> decayed, others;
   for (const Tensor& p : net.parameters()) (p.rank() > 1 ? decayed : others).push_back(p);

@@ -180,8 +180,7 @@ TEST_P(RefusedDtypes, AreNamedInTheMessage) {
   }
 }
 
-class StoredDtypes : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, StoredDtypes, devices(), device_name);
+DEVICE_SUITE(StoredDtypes);
 
 TEST_P(StoredDtypes, CastsLimitAndWrapAround) {
   const Tensor real = make({-1e9, -32769, -32768, -1.9, 0.5, 32767.9, 65535.9, 65536, 3e9, NAN}, {10});

@@ -10,13 +10,6 @@ constexpr auto trilinear = InterpolateOptions::Mode::trilinear;
 
 class Interpolate : public DeviceTest {
  protected:
-  /// Whole numbers from -8 to 8, the same every time.
-  static Tensor integers(const Shape& shape, DType dtype = f64) {
-    std::mt19937 random(7);
-    Doubles v(static_cast<size_t>(checked_numel("test", shape)));
-    for (double& value : v) value = static_cast<double>(random() % 17) - 8;
-    return make(v, shape, dtype);
-  }
   /// One axis alone: the others have size 1.
   static Doubles along(int64_t dim, const Doubles& v, InterpolateOptions options, int64_t size,
                        DType dtype = f64) {
@@ -109,7 +102,7 @@ TEST_P(Interpolate, TrilinearMatchesItsDefinition) {
   const Triple size{7, 3, 8};                                                // grows, shrinks, grows
   for (const Shape& shape : {Shape{2, 3, 4, 5, 3}, Shape{6, 3, 4, 5, 3}}) {  // few planes, and many
     for (const auto& [dtype, corners] : {std::pair(f32, false), {f32, true}, {f64, false}, {f64, true}}) {
-      const Tensor x = integers(shape, dtype);
+      const Tensor x = whole(shape, on(dtype));
       const Tensor y = interpolate(x, {.size = size, .mode = trilinear, .align_corners = corners});
       ASSERT_EQ(y.shape(), (Shape{shape[0], 3, 7, 3, 8}));
       EXPECT_EQ(y.dtype(), dtype);
@@ -177,10 +170,10 @@ TEST_P(Interpolate, BackwardIsTheTransposeToTheLastBit) {
 TEST_P(Interpolate, AdjointIdentityIsExactOnIntegers) {
   for (const DType dtype : {f32, f64}) {
     for (const auto mode : {nearest, trilinear}) {
-      Tensor x = integers({2, 3, 4, 3, 5}, dtype).set_requires_grad();
+      Tensor x = whole({2, 3, 4, 3, 5}, on(dtype)).set_requires_grad();
       Tensor y = interpolate(x, {.scale_factor = {{2, 2, 2}}, .mode = mode});
       ASSERT_EQ(y.shape(), (Shape{2, 3, 8, 6, 10}));
-      const Tensor g = integers(y.shape(), dtype);
+      const Tensor g = whole(y.shape(), on(dtype));
       y.backward(g);
       // Weights are multiples of 1/64: every sum is exact.
       EXPECT_EQ(values((y.detach() * g).sum()), values((x.detach() * x.grad()).sum()));
@@ -194,12 +187,12 @@ TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in
                                                  {5, 40},  {16, 112}, {64, 128}, {31, 62}, {9, 8}};
     for (const auto& [in, out] : sizes) {
       for (const auto mode : {nearest, trilinear}) {
-        Tensor x = integers({1, 3, 1, 5, in}, dtype).set_requires_grad();
+        Tensor x = whole({1, 3, 1, 5, in}, on(dtype)).set_requires_grad();
         Tensor y = interpolate(x, {.size = Triple(1, 5, out), .mode = mode});
         Tensor turned = x.detach().transpose(3, 4).contiguous().set_requires_grad();
         Tensor y_turned = interpolate(turned, {.size = Triple(1, out, 5), .mode = mode});
         EXPECT_EQ(values(y), values(y_turned.transpose(3, 4))) << in << " to " << out;
-        const Tensor gy = integers(y.shape(), dtype) * 0.1;
+        const Tensor gy = whole(y.shape(), on(dtype)) * 0.1;
         y.backward(gy);
         y_turned.backward(gy.transpose(3, 4).contiguous());
         EXPECT_EQ(values(x.grad()), values(turned.grad().transpose(3, 4))) << in << " to " << out;
@@ -236,7 +229,7 @@ TEST_P(Interpolate, NeighboursOfWeightZeroDoNotCount) {
 }
 
 TEST_P(Interpolate, CopiesWhereNothingChanges) {
-  const Tensor x = integers({1, 2, 2, 3, 2});
+  const Tensor x = whole({1, 2, 2, 3, 2}, on(f64));
   const Tensor y = interpolate(x, {.size = Triple{2, 3, 2}, .mode = trilinear});
   EXPECT_EQ(values(y), values(x));
   EXPECT_NE(y.impl()->storage, x.impl()->storage);

@@ -6,8 +6,7 @@
 namespace vox {
 namespace {
 
-class Pool3dKernels : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Pool3dKernels, devices(), device_name);
+DEVICE_SUITE(Pool3dKernels);
 
 // A thread of a GPU owns a packet of cells along W if whole packets fill the rows, and several threads share
 // a wide window.

@@ -15,14 +15,8 @@ template <class T>
 std::vector<T> by_hand(const Tensor& x) {
   std::vector<T> values;
   const T* data = detail::ptr<T>(x);
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    int64_t rest = i, offset = 0;
-    for (int64_t d = x.rank() - 1; d >= 0; --d) {
-      offset += rest % x.shape()[d] * x.strides()[d];
-      rest /= x.shape()[d];
-    }
-    values.push_back(data[offset]);
-  }
+  for_each_place(x.shape(),
+                 [&](const Shape& index) { values.push_back(data[place_of(index, x.strides())]); });
   return values;
 }
 
