@@ -9,22 +9,6 @@
 namespace vox {
 namespace {
 
-/// The op on leaves: its result, and the gradients for g of those that have one.
-Tensors run(const Sample& op, Tensors leaves, const Tensor& g) {
-  const std::vector<Operand> operands = op.operands();
-  for (size_t k = 0; k < leaves.size(); ++k)
-    leaves[k] =
-        leaves[k].clone().set_requires_grad(is_floating(leaves[k].dtype()) && !operands[k].is_constant);
-  const Tensor y = op(leaves);
-  Tensors results{y.detach()};
-  if (!y.requires_grad()) return results;
-  y.backward(g.to(y.dtype()));
-  for (const Tensor& leaf : leaves) {
-    if (leaf.grad().defined()) results.push_back(leaf.grad());
-  }
-  return results;
-}
-
 /// Normal numbers, of which functions of positive numbers take the magnitude.
 Tensor random_operand(const Operand& operand, DType dtype, Device device, unsigned seed) {
   const auto& [shape, holds, is_batched, is_constant] = operand;
@@ -51,7 +35,10 @@ void check(const Sample& op, DType half, Device device) {
     wide.push_back(is_floating(narrow.back().dtype()) ? narrow.back().to(f32) : narrow.back());
   }
   const Tensor y = op(narrow), g = normal(y.shape(), {f32, y.device()}, 77).to(half);
-  const Tensors got = run(op, narrow, g), expected = run(op, wide, g.to(f32));
+  const auto run = [&](const Tensors& operands, const Tensor& of_result) {
+    return differentiated(op, operands, [&](const Tensor& result) { return of_result.to(result.dtype()); });
+  };
+  const Tensors got = run(narrow, g), expected = run(wide, g.to(f32));
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const std::string what = str(op.name(), " of ", half, i == 0 ? std::string() : str(", gradient ", i - 1));

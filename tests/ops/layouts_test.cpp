@@ -44,22 +44,11 @@ struct Outcome {
 Outcome run(const Sample& op, const Tensors& operands, const Tensor& gradient = {}) {
   Outcome outcome;
   try {
-    Tensors leaves;
-    for (size_t k = 0; k < operands.size(); ++k) {
-      leaves.push_back(operands[k].detach());
-      const bool is_differentiated = is_floating(operands[k].dtype()) && !op.operands()[k].is_constant;
-      if (is_differentiated) leaves.back().set_requires_grad();
-    }
     poison(operands[0].device());
-    Tensor y = op(leaves);
-    outcome.tensors.push_back(y);
-    if (!y.requires_grad()) return outcome;
-    poison(operands[0].device());
-    y.backward(gradient.defined() ? gradient
-                                  : values_of(y.shape(), Holds::numbers, y.dtype(), y.device(), 9));
-    for (const Tensor& leaf : leaves) {
-      if (leaf.grad().defined()) outcome.tensors.push_back(leaf.grad());
-    }
+    outcome.tensors = differentiated(op, operands, [&](const Tensor& y) {
+      poison(y.device());
+      return gradient.defined() ? gradient : values_of(y.shape(), Holds::numbers, y.dtype(), y.device(), 9);
+    });
   } catch (const Error& error) {
     outcome.error = error.what();
   }

@@ -496,6 +496,22 @@ std::string Sample::name() const {
   return name;
 }
 
+Tensors differentiated(const Sample& op, const Tensors& operands,
+                       const std::function<Tensor(const Tensor&)>& of_result) {
+  const std::vector<Operand> list = op.operands();
+  Tensors leaves;
+  for (size_t k = 0; k < operands.size(); ++k)
+    leaves.push_back(
+        operands[k].detach().set_requires_grad(is_floating(operands[k].dtype()) && !list[k].is_constant));
+  const Tensor y = op(leaves);
+  Tensors results{y};
+  if (!y.requires_grad()) return results;
+  y.backward(of_result(y));
+  for (const Tensor& leaf : leaves)
+    if (leaf.grad().defined()) results.push_back(leaf.grad());
+  return results;
+}
+
 std::vector<Sample> CatalogueTest::samples(Size size) {
   std::vector<Sample> list;
   for (const Sample& sample : catalogue(size)) {

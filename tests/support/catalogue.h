@@ -74,6 +74,11 @@ struct Sample {
   std::string name() const;  ///< of the op with its values
 };
 
+/// The op's result on leaves of these numbers, then the gradients of all operands that have one, where
+/// of_result(y) is that of the result.
+Tensors differentiated(const Sample& op, const Tensors& operands,
+                       const std::function<Tensor(const Tensor&)>& of_result);
+
 /// `small` has few elements, for difference quotients; `large` has more than any kernel buffers at once, in
 /// rows long enough to be read in place.
 enum class Size { small, large };

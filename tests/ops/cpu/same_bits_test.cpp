@@ -43,20 +43,9 @@ std::vector<std::pair<std::string, Tensor>> views(const Tensor& x) {
   return {{"contiguous", x}, {"channels_last", last}, {"reversed", reversed}, {"sliced", every_second}};
 }
 
-/// The op's result, and the gradients of its inputs for a random gradient of its output.
-Tensors results(const Sample& op, const Tensors& inputs) {
-  Tensors leaves, all;
-  for (const Tensor& input : inputs) leaves.push_back(input.detach().set_requires_grad());
-  Tensor y = op(leaves);
-  all.push_back(y);
-  if (!y.requires_grad()) return all;
-  y.backward(normal(y.shape(), y.options(), 2));
-  for (const Tensor& leaf : leaves) all.push_back(leaf.grad());
-  return all;
-}
-
 TEST(SameBits, OnAnyNumberOfThreadsAndStrides) {
   const int before = get_num_threads();
+  const auto random = [](const Tensor& y) { return normal(y.shape(), y.options(), 2); };
   for (const Sample& op : samples()) {
     for (const DType dtype : {f32, f64}) {
       std::vector<Tensors> inputs(4);  // by layout
@@ -70,10 +59,10 @@ TEST(SameBits, OnAnyNumberOfThreadsAndStrides) {
       }
       for (size_t k = 0; k < inputs.size(); ++k) {
         set_num_threads(1);
-        const Tensors expected = results(op, inputs[op.any_layout ? 0 : k]);
+        const Tensors expected = differentiated(op, inputs[op.any_layout ? 0 : k], random);
         for (const int threads : {1, 2, 3, 8}) {
           set_num_threads(threads);
-          const Tensors got = results(op, inputs[k]);
+          const Tensors got = differentiated(op, inputs[k], random);
           for (size_t i = 0; i < expected.size(); ++i)
             EXPECT_TRUE(same_bits(got[i], expected[i]))
                 << op.name() << dtype << ", " << threads << " threads, " << layouts[k] << ", result " << i;
