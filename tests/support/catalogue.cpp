@@ -243,8 +243,9 @@ class Table {
       for (const char* op : {"sum", "mean", "max", "min"}) add(op, {Operand{shape}, {-1}, false});
       for (const char* op : {"sum", "max"}) add(op, {Operand{shape}, {0}, true});
     }
-    for (const Shape& shape : {Shape{70, 8}, Shape{70, 64}, Shape{70, 512}, Shape{5, 4096}, Shape{3, 16384},
-                               Shape{2, 40000}, Shape{2, 5, 64}, Shape{2, 32, 64}, Shape{4, 33}}) {
+    for (const Shape& shape :
+         {Shape{70, 8}, Shape{70, 64}, Shape{70, 512}, Shape{5, 4096}, Shape{3, 16384}, Shape{2, 40000},
+          Shape{2, 5, 64}, Shape{2, 32, 64}, Shape{2, 33, 301}, Shape{4, 33}}) {
       for (const char* op : {"softmax", "log_softmax"})
         add(op, {Operand{shape}, 1}).in_half(Half::exact_forward);
     }
@@ -352,9 +353,12 @@ class Table {
         plane{small ? Shape{2, 1, 5, 3} : Shape{3, 9, 5, 7}},
         places{small ? Shape{2, 2, 3, 2} : Shape{3, 9, 8, 2}};
     for (const char* padding : {"zeros", "border", "reflection"}) {
-      add("grid_sample", {cells, points, "trilinear", padding});
-      add("grid_sample", {cells, points, "nearest", padding});
-      add("grid_sample", {plane, places, "trilinear", padding, true});
+      for (const char* mode : {"trilinear", "nearest"}) {
+        for (const bool align_corners : {false, true}) {
+          add("grid_sample", {cells, points, mode, padding, align_corners});
+          add("grid_sample", {plane, places, mode, padding, align_corners});
+        }
+      }
     }
     add("affine_grid", {Operand{{2, 3, 4}, numbers, false}, {2, 1, 4, 3, 5}, false})
         .in_half(Half::exact_forward);
