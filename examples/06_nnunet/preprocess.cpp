@@ -99,7 +99,9 @@ vox::Tensor resample_labels(const vox::Tensor& x, const Size& size, const Spacin
 }
 
 vox::Tensor nonzero_mask(const vox::Tensor& image) {
-  std::vector<uint8_t> mask = vox::any(image, {0}).to(vox::u8).to_vector<uint8_t>();
+  vox::Tensor nonzero = vox::ne(image[0], 0);
+  for (int64_t c = 1; c < image.size(0); ++c) nonzero = vox::logical_or(nonzero, image[c]);
+  std::vector<uint8_t> mask = nonzero.to(vox::u8).to_vector<uint8_t>();
   fill_holes(mask, size_of(image));
   return vox::from_vector(mask, image[0].shape());
 }
