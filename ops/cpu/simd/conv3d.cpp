@@ -41,8 +41,7 @@ void correlate_positions(const CorrelateBlock<T>& b, int64_t at) {
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v)
-      sum[r][v] = b.start ? Vec<T>{} + b.start[r] : load(b.y + r * b.y_step + at + v * lanes<T>);
+    for (int v = 0; v < vectors; ++v) sum[r][v] = b.start ? Vec<T>{} + b.start[r] : Vec<T>{};
   }
   for (int64_t c = 0; c < b.channels; ++c) {
     const T* channel = b.x + c * b.x_step + at;
@@ -63,7 +62,10 @@ void correlate_positions(const CorrelateBlock<T>& b, int64_t at) {
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) store(b.y + r * b.y_step + at + v * lanes<T>, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) {
+      T* y = b.y + r * b.y_step + at + v * lanes<T>;
+      store(y, b.start ? sum[r][v] : load(y) + sum[r][v]);
+    }
   }
 }
 
@@ -77,12 +79,24 @@ void correlate_of(const CorrelateBlock<T>& b) {
   for (; at < b.positions; at += lanes<T>) correlate_positions<T, rows, 1>(b, at);
 }
 
+/// Calls f(part) for parts of the channels, of about 500 products for each sum: the rounding errors of f32
+/// sums grow with their length.
+template <class T, class F>
+void for_parts(CorrelateBlock<T> b, const F& f) {
+  const int64_t all = b.channels, most = b.taps > 0 && b.taps < 512 ? 512 / b.taps : 1;
+  for (int64_t c = 0; c == 0 || c < all; c += most) {
+    b.channels = all - c < most ? all - c : most;
+    f(b);
+    b.x += most * b.x_step, b.w += most * b.w_step, b.start = nullptr;
+  }
+}
+
 template <class T>
 void correlate(const CorrelateBlock<T>& b) {
   static constexpr void (*by_rows[])(const CorrelateBlock<T>&) = {
       correlate_of<T, 1>, correlate_of<T, 2>, correlate_of<T, 3>, correlate_of<T, 4>,
       correlate_of<T, 5>, correlate_of<T, 6>, correlate_of<T, 7>, correlate_of<T, 8>};
-  by_rows[b.rows - 1](b);
+  for_parts(b, by_rows[b.rows - 1]);
 }
 
 inline constexpr int most_broadcasts = vector_registers == 32 ? 14 : 6;
@@ -113,8 +127,7 @@ void correlate_rows_positions(const CorrelateBlock<T>& b, int64_t at) {
 #pragma GCC unroll 16
   for (int i = 0; i < positions; ++i) {
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v)
-      sum[i][v] = load(b.start ? b.start + v * lanes<T> : b.y + (at + i) * rows + v * lanes<T>);
+    for (int v = 0; v < vectors; ++v) sum[i][v] = b.start ? load(b.start + v * lanes<T>) : Vec<T>{};
   }
   for (int64_t c = 0; c < b.channels; ++c) {
     const T* channel = b.x + c * b.x_step + at;
@@ -135,17 +148,22 @@ void correlate_rows_positions(const CorrelateBlock<T>& b, int64_t at) {
 #pragma GCC unroll 16
   for (int i = 0; i < positions; ++i) {
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) store(b.y + (at + i) * rows + v * lanes<T>, sum[i][v]);
+    for (int v = 0; v < vectors; ++v) {
+      T* y = b.y + (at + i) * rows + v * lanes<T>;
+      store(y, b.start ? sum[i][v] : load(y) + sum[i][v]);
+    }
   }
 }
 
 template <class T>
-void correlate_rows(const CorrelateBlock<T>& b) {
-  for_broadcasts(b.positions, [&]<int positions>(int64_t at) {
-    if (b.rows == lanes<T>)
-      correlate_rows_positions<T, positions, 1>(b, at);
-    else
-      correlate_rows_positions<T, positions, 2>(b, at);
+void correlate_rows(const CorrelateBlock<T>& all) {
+  for_parts(all, [](const CorrelateBlock<T>& b) {
+    for_broadcasts(b.positions, [&]<int positions>(int64_t at) {
+      if (b.rows == lanes<T>)
+        correlate_rows_positions<T, positions, 1>(b, at);
+      else
+        correlate_rows_positions<T, positions, 2>(b, at);
+    });
   });
 }
 

@@ -14,8 +14,9 @@ struct TapOffsets {
   int64_t x, w;
 };
 
-/// y[r][i] += sum over channels c and taps t of w[c][t][r] * x[c][i + t.x], in this order, for positions i in
-/// [0, positions) and rows r. By rows (correlate_rows) the sums lie as y[i][r], dense.
+/// y[r][i] += sum over channels c and taps t of w[c][t][r] * x[c][i + t.x], in this order and in parts of
+/// some channels, for positions i in [0, positions) and rows r. By rows (correlate_rows) the sums lie as
+/// y[i][r], dense.
 template <class T>
 struct CorrelateBlock {
   const T* x;  ///< channel c begins at x + c * x_step; readable one vector beyond the last position
