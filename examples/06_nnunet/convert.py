@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """convert.py MODEL_FOLDER: writes fold_*/checkpoint_final.safetensors, which voxgrad_nnunet reads, beside each
 checkpoint_final.pth of a model folder of nnU-Net v2. Needs torch alone."""
+import ctypes
 import json
 import pathlib
 import struct
@@ -20,7 +21,8 @@ def is_alias(name):
 def write_safetensors(path, tensors, metadata):
     header, offset, blobs = {"__metadata__": metadata}, 0, []
     for name, tensor in sorted(tensors.items()):
-        blob = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        tensor = tensor.contiguous()
+        blob = ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
         end = offset + len(blob)
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end

@@ -155,7 +155,7 @@ void train(Arguments a) {
   if (a.train.device.is_cuda()) a.train.device = vox::Device::cuda(vox::dist::local_rank());
   const nnunet::TrainResult result = nnunet::train(a.train, report);
   if (vox::dist::rank() > 0) return;
-  if (std::isnan(result.validation_dice))
+  if (std::ssize(result.loss) < a.train.epochs)
     report(vox::str(result.loss.size(), " epochs are finished; --resume goes on"));
   else
     report(vox::str("mean Dice of the validation cases: ", result.validation_dice));
@@ -165,7 +165,8 @@ void train(Arguments a) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc > 1 && std::strcmp(argv[1], "--help") == 0) return std::fputs(kUsage, stdout), 0;
+    for (int i = 1; i < argc; ++i)
+      if (std::strcmp(argv[i], "--help") == 0) return std::fputs(kUsage, stdout), 0;
     const std::string command = argc > 1 ? argv[1] : "";
     if (command != "predict" && command != "train")
       throw UsageError("the first argument is 'predict' or 'train'; --help lists the rest");

@@ -83,6 +83,7 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
   if (!a.residual && !name.ends_with("PlainConvUNet"))
     refuse("plans.json: the network is ", name, "; allowed are PlainConvUNet and ResidualEncoderUNet");
   const Json& kwargs = json.at("arch_kwargs");
+  if (kwargs.at("n_stages").get<int64_t>() < 2) refuse("plans.json: n_stages must be at least 2");
   const size_t stages = kwargs.at("n_stages");
   const auto number = [](const Json& j) { return j.get<int64_t>(); };
   const auto sizes = [&](const Json& j) { return triple(j, dims); };
@@ -194,6 +195,8 @@ std::vector<std::string> find_folds(const path& folder) {
       folds.push_back(name.substr(5));
   }
   std::sort(folds.begin(), folds.end());
+  if (folds.empty() && exists(folder / "fold_all" / "checkpoint_final.safetensors"))
+    refuse(folder.string(), " has weights of all cases alone, which --folds all takes");
   if (folds.empty())
     refuse(folder.string(), ": no fold_N/checkpoint_final.safetensors; `python3 convert.py ", folder.string(),
            "` makes them from checkpoint_final.pth");
@@ -230,8 +233,16 @@ void read(const path& plans_file, const path& dataset_file, Model& model) {
   model.transpose_forward = plans.at("transpose_forward").get<std::array<int64_t, 3>>();
   model.transpose_backward = plans.at("transpose_backward").get<std::array<int64_t, 3>>();
   const auto dims = static_cast<int64_t>(configuration.at("patch_size").size());
+  if (dims != 2 && dims != 3) refuse("plans.json: patch_size has ", dims, " numbers; allowed are 2 and 3");
   model.patch = triple(configuration.at("patch_size"), dims);
   model.spacing = configuration.at("spacing").get<std::vector<double>>();
+  if (std::ssize(model.spacing) != dims ||
+      !std::ranges::all_of(model.spacing, [](double s) { return s > 0; }))
+    refuse("plans.json: spacing must have ", dims, " positive numbers, got ",
+           configuration.at("spacing").dump());
+  if (const std::string reader = plans.value("image_reader_writer", "SimpleITKIO");
+      reader != "SimpleITKIO" && reader != "NibabelIO")
+    refuse("plans.json: image_reader_writer is ", reader, "; allowed are SimpleITKIO and NibabelIO");
   const Json& names =
       dataset.contains("channel_names") ? dataset.at("channel_names") : dataset.at("modality");
   model.channels = read_channels(plans, configuration, names.size());

@@ -1,6 +1,8 @@
 #include "predict.h"
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "architectures.h"
@@ -100,6 +102,9 @@ vox::Image read_scan(const ScanFiles& files) {
                       channels.back().shape(), ", channel 0 of the scan ", channels.front().shape());
   }
   scan.data = vox::stack(channels);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (!std::isfinite(vox::max(scan.data).item()) || !std::isfinite(vox::min(scan.data).item()))
+    scan.data = vox::where(vox::lt(vox::abs(scan.data), infinity), scan.data, 0);
   return scan;
 }
 
@@ -110,20 +115,22 @@ void predict_folder(const Model& model, const path& input, const path& output, c
   const std::vector<ScanFiles> scans = find_scans(model, input);
   std::filesystem::create_directories(output);
   for (const ScanFiles& files : scans) {
-    const auto start = Clock::now();
-    vox::Image scan = read_scan(files);
-    vox::Tensor first_stage;
-    if (model.is_cascade && !previous.empty())
-      first_stage = vox::read_image(previous / (files.name + model.file_ending)).data;
-    const Case one = preprocess(model, scan.data, scan.spacing, first_stage);
-    const auto middle = Clock::now();
-    const vox::Tensor logits = predict_logits(model, one.input, options);
-    const Seconds network = Clock::now() - middle;
-    scan.data = mask_of(model, one, logits);
-    vox::write_image(output / (files.name + model.file_ending), scan);
-    const Seconds all = Clock::now() - start;
-    report(vox::str(files.name, model.file_ending, ": ", all.count(), " s, of these ", network.count(),
-                    " s for the network"));
+    in_the_name_of(files, [&] {
+      const auto start = Clock::now();
+      vox::Image scan = read_scan(files);
+      vox::Tensor first_stage;
+      if (model.is_cascade && !previous.empty())
+        first_stage = vox::read_image(previous / (files.name + model.file_ending)).data;
+      const Case one = preprocess(model, scan.data, scan.spacing, first_stage);
+      const auto middle = Clock::now();
+      const vox::Tensor logits = predict_logits(model, one.input, options);
+      const Seconds network = Clock::now() - middle;
+      scan.data = mask_of(model, one, logits);
+      vox::write_image(output / (files.name + model.file_ending), scan);
+      const Seconds all = Clock::now() - start;
+      report(vox::str(files.name, model.file_ending, ": ", all.count(), " s, of these ", network.count(),
+                      " s for the network"));
+    });
   }
 }
 

@@ -1,8 +1,10 @@
 // From a folder of scans to a folder of masks.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -43,7 +45,22 @@ struct ScanFiles {
 std::vector<ScanFiles> find_scans(const Model& model, const std::filesystem::path& input);
 
 /// The channels as one image (C, D, H, W), f32. Throws ModelError if their shapes differ.
+/// Voxels that are not finite become 0, as in nnU-Net's reader of NIfTI.
 vox::Image read_scan(const ScanFiles& files);
+
+/// f(); its errors name the scan. (Those of files name the file.)
+template <class F>
+auto in_the_name_of(const ScanFiles& one, F f) {
+  try {
+    return f();
+  } catch (const vox::IoError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ModelError("case " + one.name + ": " + error.what());
+  }
+}
 
 /// Writes output/NAME.nii.gz for each scan in `input`: the mask, u8 (i64 with labels above 255), with the
 /// scan's geometry. Each file appears whole or not at all. `previous` has the masks of a cascade's first

@@ -40,16 +40,6 @@ LabelledScan read_labelled(const TrainOptions& o, const Model& model, const Scan
           vox::read_image(o.data / "labelsTr" / (files.name + model.file_ending)).data.to(vox::i64)};
 }
 
-// f(); its errors name the case.
-template <class F>
-auto in_the_name_of(const ScanFiles& one, F f) {
-  try {
-    return f();
-  } catch (const ModelError& error) {
-    throw ModelError("case " + one.name + ": " + error.what());
-  }
-}
-
 // The named cases, read and preprocessed by several threads.
 std::vector<Volume> load(const TrainOptions& o, const Model& model, const std::vector<ScanFiles>& files) {
   const auto get = [&](int64_t i, vox::Generator&) -> data::Sample {
@@ -242,6 +232,8 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
     for (const data::Sample& batch : validation_batches.epoch(epoch))
       counts = counts + count(model.labels, hard(model.labels, network(batch[0])), batch[1].to(vox::i64));
     result.loss.push_back(dist::all_reduce(sum * share).item() / static_cast<double>(o.iterations));
+    check<ModelError>(std::isfinite(result.loss.back()), "the loss of epoch ", epoch + 1, " is ",
+                      result.loss.back(), "; the last checkpoint is of the epoch before");
     result.dice.push_back(dice_of(model.labels, dist::all_reduce(counts)));
     ++epoch;
     text = vox::str("loss ", result.loss.back(), "  Dice ", result.dice.back());

@@ -154,6 +154,20 @@ TEST_F(NnunetErrors, APlanThatIsNotOurs) {
   EXPECT_REFUSED(ModelError, read(), "not as nnU-Net v2 writes it");
 }
 
+TEST_F(NnunetErrors, NumbersThatDoNotFit) {
+  for (const auto& [name, wrong, says] : std::vector<std::array<std::string, 3>>{
+           {"image_reader_writer", "NibabelIOWithReorient", "allowed are SimpleITKIO and NibabelIO"},
+           {"n_stages", "1", "n_stages must be at least 2"},
+           {"patch_size", "[]", "patch_size has 0 numbers"},
+           {"spacing", "[1,1,1,1]", "spacing must have 3 positive numbers, got [1,1,1,1]"}}) {
+    vox::testing::write_bytes(folder / "model/plans.json",
+                              vox::testing::read_bytes(folder_of("iso") / "plans.json"));
+    edit("\"" + name + "\":",
+         "\"" + name + "\": " + (name[0] == 'i' ? "\"" + wrong + "\"" : wrong) + ", \"old\":");
+    EXPECT_REFUSED(ModelError, read(), says);
+  }
+}
+
 TEST_F(NnunetErrors, ScansThatDoNotFit) {
   const Model model = read();
   const auto predict = [&] {
@@ -169,6 +183,19 @@ TEST_F(NnunetErrors, ScansThatDoNotFit) {
   EXPECT_TRUE(!exists(folder / "masks") || std::filesystem::is_empty(folder / "masks"));
   EXPECT_REFUSED(ModelError, preprocess(model, vox::zeros({2, 4, 4, 4}), {1, 1, 1}),
                  "2 channels; the model needs 1");
+  Model second = model;
+  second.is_cascade = true;
+  EXPECT_REFUSED(ModelError, preprocess(second, vox::ones({1, 4, 4, 4}), {1, 1, 1}, vox::zeros({4, 4, 3})),
+                 "the mask of the previous stage has shape (4,4,3), the scan (4,4,4)");
+}
+
+TEST(NnunetScans, VoxelsThatAreNotFiniteAreZero) {
+  const vox::testing::TemporaryFolder folder;
+  const float inf = std::numeric_limits<float>::infinity();
+  vox::Image image{.data = vox::from_vector<float>({1, NAN, inf, -inf}, {1, 2, 2}), .spacing = {1, 1, 1}};
+  vox::write_image(folder / "scan_0000.nii.gz", image);
+  EXPECT_EQ(read_scan({"scan", {folder / "scan_0000.nii.gz"}}).data.to_vector<float>(),
+            (std::vector<float>{1, 0, 0, 0}));
 }
 
 }  // namespace
