@@ -175,10 +175,19 @@ void measure(Job& job) {
     for (int i = 0; i < 2; ++i) job.step(image, label);
     graph.emplace([&] { job.step(image, label); });
   }
-  print("step", rate(job, [&] { graph ? graph->replay() : void(job.step(image, label)); }));
+  const auto step = [&] {
+    if (graph)
+      graph->replay();
+    else
+      job.step(image, label);
+  };
+  print("step", rate(job, step));
   print("job", rate(job, [&] {
           batch = *alone.next();
-          if (!graph) return void(job.step(batch[0], batch[1]));
+          if (!graph) {
+            job.step(batch[0], batch[1]);
+            return;
+          }
           image.copy_(batch[0]), label.copy_(batch[1]);
           graph->replay();
         }));

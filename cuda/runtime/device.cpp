@@ -90,7 +90,7 @@ DeviceState& device_state(const char* op, int index) {
 std::shared_ptr<StreamImpl> make_stream(const char* op, int index) {
   DeviceState& state = device_state(op, index);
   const std::lock_guard lock(state.streams_mutex);
-  for (const auto& stream : state.streams)
+  for (const auto& stream : state.streams)  // one that took part in a capture does so until the capture ends
     if (stream.use_count() == 1 && !capture_of(*stream).running) return stream;
   return state.streams.emplace_back(std::make_shared<StreamImpl>(op, index));
 }

@@ -160,9 +160,9 @@ Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, v
                     " channels; the model needs ", model.channels.size());
   check<ModelError>(!model.is_cascade || previous.defined(), "configuration ", model.configuration,
                     " needs the masks of the previous stage");
-  check<ModelError>(!previous.defined() || previous.shape() == image[0].shape(),
-                    "the mask of the previous stage has shape ",
-                    previous.defined() ? previous.shape() : vox::Shape{}, ", the scan ", image[0].shape());
+  if (previous.defined())
+    check<ModelError>(previous.shape() == image[0].shape(), "the mask of the previous stage has shape ",
+                      previous.shape(), ", the scan ", image[0].shape());
   if (labels.defined())
     check<ModelError>(labels.shape() == image[0].shape(), "the labels have shape ", labels.shape(),
                       ", the scan ", image[0].shape());

@@ -93,6 +93,24 @@ def run(graph, dtype, segment=(), made=None):
     return values
 
 
+def passed(name, function, *arguments):
+    """Calls an entry of routes.cpp with `function`, whose exceptions must not pass through C++. Returns what C++ got of it."""
+    errors = []
+
+    def wrapped(*handles):
+        try:
+            return function(*handles) or 0
+        except Exception as error:
+            errors.append(error)
+            return -1
+    given = FUNCTION(wrapped)
+    try:
+        voxgrad._library.call(name, given, *arguments)
+    except voxgrad.VoxError as error:
+        raise errors[0] if errors else error
+    return given
+
+
 def checkpoint(graph, segment, values):
     """The results of a segment that others use, by one call of vox::checkpoint. The segment's floating inputs are the
     checkpoint's; integers, and what the segment leaves unused, it captures."""
@@ -103,28 +121,19 @@ def checkpoint(graph, segment, values):
     inputs = [ref for ref in inputs if values[ref[0]][ref[1]].dtype.is_floating_point]
     captured = {i: list(values[i]) for i in {ref[0] for s in segment for ref in graph.nodes[s].refs()} - inside}
     results = sorted(used)
-    errors = []
 
     def function(handles, count, out):
-        try:
-            local = {i: list(r) for i, r in captured.items()}
-            for n in range(count):
-                local[inputs[n][0]][inputs[n][1]] = Tensor(c_void_p(handles[n]))
-            for s in segment:
-                local[s] = call(graph.nodes[s], local)
-            for n, (i, result) in enumerate(results):
-                out[n] = released(local[i][result])
-            return len(results)
-        except Exception as error:  # must not pass through C++
-            errors.append(error)
-            return -1
-    wrapped = FUNCTION(function)
+        local = {i: list(r) for i, r in captured.items()}
+        for n in range(count):
+            local[inputs[n][0]][inputs[n][1]] = Tensor(c_void_p(handles[n]))
+        for s in segment:
+            local[s] = call(graph.nodes[s], local)
+        for n, (i, result) in enumerate(results):
+            out[n] = released(local[i][result])
+        return len(results)
     found, count = (c_void_p * 64)(), c_int64()
-    try:
-        voxgrad._library.call("checkpoint", wrapped, capi.handles([values[i][r] for i, r in inputs]),
-                              c_int64(len(inputs)), found, byref(count))
-    except voxgrad.VoxError as error:
-        raise errors[0] if errors else error
+    wrapped = passed("checkpoint", function, capi.handles([values[i][r] for i, r in inputs]), c_int64(len(inputs)), found,
+                     byref(count))
     made = {}
     for (i, result), handle in zip(results, found):
         made.setdefault(i, {})[result] = Tensor(c_void_p(handle))
@@ -138,6 +147,10 @@ def released(tensor):
     return handle
 
 
+def tensors(handles):
+    return [Tensor(c_void_p(h)) if h else None for h in handles]
+
+
 grad = functools.partial(voxgrad.grad, create_graph=False, retain_graph=False)
 
 
@@ -146,7 +159,7 @@ def backward(output, cotangent, inputs):
     results = (c_void_p * len(inputs))()
     voxgrad._library.call("backward", output._handle, cotangent._handle, capi.handles(inputs), c_int64(len(inputs)),
                           results)
-    return [Tensor(c_void_p(h)) if h else None for h in results]
+    return tensors(results)
 
 
 @contextmanager
@@ -161,31 +174,14 @@ def autocast_off():
         voxgrad._library.call("autocast_end")
 
 
-def passed(function, *arguments):
-    """Calls an entry of routes.cpp with `function`, whose exceptions must not pass through C++."""
-    name, *rest = arguments
-    errors = []
-
-    def wrapped(handles, count, out):
-        try:
-            return function(out) or 0
-        except Exception as error:
-            errors.append(error)
-            return -1
-    try:
-        voxgrad._library.call(name, FUNCTION(wrapped), *rest)
-    except voxgrad.VoxError as error:
-        raise errors[0] if errors else error
-
-
 def capture(function, replays):
     """Runs `function` in a captured CUDA graph."""
-    passed(lambda out: function(), "capture", c_int64(replays))
+    passed("capture", lambda *_: function(), c_int64(replays))
 
 
 @functools.cache
-def ranks():
-    """Whether voxgrad::dist was built. Finds the ranks that mpirun started."""
+def has_dist():
+    """Whether voxgrad::dist was built. The first call finds the ranks that mpirun started."""
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         voxgrad._library.call("find_ranks")
     return hasattr(voxgrad._library.loaded, "voxgrad_data_parallel")
@@ -193,12 +189,12 @@ def ranks():
 
 def data_parallel(loss, inputs):
     """The gradients of loss() that vox::dist::DataParallel leaves in leaves."""
-    def function(out):
+    def function(handles, count, out):
         out[0] = released(loss())
         return 1
     results = (c_void_p * len(inputs))()
-    passed(function, "data_parallel", capi.handles(inputs), c_int64(len(inputs)), results)
-    return [Tensor(c_void_p(h)) if h else None for h in results]
+    passed("data_parallel", function, capi.handles(inputs), c_int64(len(inputs)), results)
+    return tensors(results)
 
 
 def memory_in_use():

@@ -88,7 +88,7 @@ def check(graph, values, dtype, counts):
     segment = steps[first:first + r.randint(1, len(steps))]
     compare("checkpoint", plan, called("refused", plan.run, segment), plain, counts)
     related(plan, values, plain, counts)
-    if ours.ranks() and dtype != torch.float16:  # a share of a f16 may be too small
+    if ours.has_dist() and dtype != torch.float16:  # a share of a f16 may be too small
         data_parallel(plan, counts)
     if voxgrad._device == "cuda":
         compare("again", plan, plan.run(), plain, counts)

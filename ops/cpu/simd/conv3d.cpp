@@ -83,7 +83,7 @@ void correlate_of(const CorrelateBlock<T>& b) {
 /// sums grow with their length.
 template <class T, class F>
 void for_parts(CorrelateBlock<T> b, const F& f) {
-  const int64_t all = b.channels, most = b.taps > 0 && b.taps < 512 ? 512 / b.taps : 1;
+  const int64_t all = b.channels, most = b.taps == 0 ? 512 : b.taps < 512 ? 512 / b.taps : 1;
   for (int64_t c = 0; c == 0 || c < all; c += most) {
     b.channels = all - c < most ? all - c : most;
     f(b);
