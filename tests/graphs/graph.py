@@ -20,6 +20,7 @@ from oracle import LAY_OUT
 class Node:
     def __init__(self, op, args, kwargs):
         self.op, self.args, self.kwargs = op, args, kwargs
+        self.copied = False  # a result of PyTorch's was made dense, so that it is not the tensor that PyTorch saved
 
     def refs(self):
         """What it refers to: (node, result)."""

@@ -102,9 +102,9 @@ def attempt(errors, f, *arguments, **options):
 def refused(kind, graph, ours_says, theirs_says, counts):
     """Whether voxgrad refuses a gradient. It must if what a node saved was written, as PyTorch does, and only then. Which
     tensors a formula saves is free: PyTorch may refuse alone, and voxgrad's gradient must be right then; where voxgrad
-    may refuse alone, KEEPS_THE_OPERAND says."""
+    may refuse alone, KEEPS_THE_OPERAND says, and where PyTorch saved a result that the graph has a dense copy of."""
     stale = "modified by an inplace operation" in theirs_says
-    alone = not stale and any(node.op in KEEPS_THE_OPERAND for node in graph.ops().values())
+    alone = not stale and any(node.copied or node.op in KEEPS_THE_OPERAND for node in graph.ops().values())
     if ours_says and not ((stale or alone) and "was written in place since" in ours_says):
         raise Failure(f"refused {kind}", -1, f"{ours_says}; PyTorch: {theirs_says or 'no error'}")
     if stale or ours_says:

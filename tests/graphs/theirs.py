@@ -68,6 +68,7 @@ def call(node, values):
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     operands = {memory(values[i][n]) for i, n in node.refs()}
     # Whether a reshape of it is a view depends on its layout, and voxgrad's new tensors are dense.
+    node.copied = any(memory(r) not in operands and not r.is_contiguous() for r in results)
     results = [r if memory(r) in operands else r.contiguous() for r in results]
     if node.op == WRONG:
         results = [2 * r.detach() - r if r.is_floating_point() else r for r in results]

@@ -102,7 +102,7 @@ TEST_P(GradcheckTest, BothWaysToAGradientAgree) {
       }
       const Tensor y = op(leaves);
       if (!y.requires_grad()) break;
-      const Tensor g = distinct({y.shape()}, y.shape(), device(), 3).to(y.dtype());
+      const Tensor g = distinct({y.shape()}, y.shape(), y.device(), 3).to(y.dtype());
       const auto gradients = [&](bool recorded) {
         return grad(
             {y}, wanted,
