@@ -200,6 +200,8 @@ def logsumexp(input, dim, keepdim=False):
 
 def _norm(name, input, running_mean, running_var, weight, bias, training, momentum, eps, negative_slope):
     options = weight, bias, training, momentum, float(eps), float(negative_slope)
+    if any(t is not None and t.requires_grad for t in (running_mean, running_var)):
+        raise ValueError(f"{name}: running statistics have no gradient; detach() them")
     return call(name, _tensor(name, input), running_mean, running_var, *options,
                 again=(input, None, None, *options) if training else None)
 
