@@ -81,12 +81,13 @@ def bounds(node, operands, arriving, grads, dtype, directions):
 
 
 def pairs(node, x):
-    """Whether the node normalises pairs of numbers, to 1 and -1: the gradient consists of rounding errors, and no move of
-    the operands shows those of the value."""
+    """Whether the node, or its gradient, normalises pairs of numbers, to 1 and -1: the gradient consists of rounding
+    errors, and no move of the operands shows those of the value."""
     name = node.op.rpartition(".")[2]
     statistics = {"batch_norm": lambda: x.shape[1], "instance_norm": lambda: x.shape[0] * x.shape[1],
                   "group_norm": lambda: x.shape[0] * node.args[1],
-                  "layer_norm": lambda: x.numel() // math.prod(node.args[1])}.get(name)
+                  "layer_norm": lambda: x.numel() // math.prod(node.args[1]),
+                  "std": lambda: x.numel() // math.prod(x.shape[d] for d in node.args[1])}.get(name)
     return statistics is not None and x.numel() <= 2 * statistics()
 
 

@@ -143,6 +143,12 @@ def _(entry, sample, d):
     return entry.name in ("index_select", "mT", "mH") and sample.input.dim() == 0 and refused(d, "out of range for rank")
 
 
+@rule("`roll` takes a tensor without dimensions",
+      "The result is a copy. Newer versions of PyTorch refuse it.")
+def _(entry, sample, d):
+    return entry.name == "roll" and d.kind == "accepted" and sample.input.dim() == 0
+
+
 @rule("An index is i64",
       "Even an empty one. PyTorch accepts an empty tensor of any dtype.")
 def _(entry, sample, d):
@@ -304,11 +310,12 @@ def _(entry, sample, d):
 
 
 @rule("A norm of equal values rounds their mean",
-      "Each row of equal values is normalised to the bias exactly. PyTorch's `layer_norm` keeps a rounding error of "
-      "the mean, divided by sqrt(eps). In the second gradient, which is composed of ops, voxgrad keeps one.")
+      "Each row of equal values is normalised to the bias exactly. PyTorch's `layer_norm`, and others in newer versions, "
+      "keep a rounding error of the mean, divided by sqrt(eps). In the second gradient, which is composed of ops, voxgrad "
+      "keeps one.")
 def _(entry, sample, d):
     return entry.name.endswith("_norm") and "vector" not in entry.name and (
-        d.kind == "second gradient" or "layer_norm" in entry.name) and equal_values(sample)
+        d.kind in ("second gradient", "forward") or "layer_norm" in entry.name) and equal_values(sample)
 
 
 def equal_values(sample):

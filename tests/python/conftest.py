@@ -4,7 +4,7 @@ on CUDA; the skipped ones say what is missing."""
 import pytest
 import torch
 
-import voxgrad
+import voxgrad.torch
 
 
 def why_no_cuda():
@@ -32,5 +32,6 @@ def device(request):
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def seed(monkeypatch):
     torch.manual_seed(0)
+    monkeypatch.setattr(voxgrad.torch.modules, "leave_to_pytorch_on_cpu", False)

@@ -148,3 +148,18 @@ def test_layers_in_training_and_evaluation(layer, shape, device):
         assert torch.allclose(ours.train(training)(x), theirs.train(training)(x), rtol=1e-12, atol=1e-12)
     for got, expected in zip(ours.state_dict().values(), theirs.state_dict().values()):
         assert torch.allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("layer, shape, ours", [
+    (nn.ReLU(), (2, 8, 64, 64, 64), False), (nn.InstanceNorm3d(8), (1, 8, 8, 8, 8), False),
+    (nn.InstanceNorm3d(8), (1, 8, 32, 32, 32), True), (nn.GroupNorm(2, 8), (1, 8, 32, 32, 32), False),
+    (nn.Conv3d(16, 16, 3), (2, 16, 8, 8, 8), False), (nn.Conv3d(16, 16, 3), (1, 16, 8, 8, 8), True),
+    (nn.Conv3d(2, 4, 3), (2, 2, 8, 8, 8), True), (nn.ConvTranspose3d(4, 4, 2), (2, 4, 8, 8, 8), False)])
+def test_what_is_left_to_pytorch_on_a_cpu(monkeypatch, layer, shape, ours):
+    monkeypatch.setattr(voxgrad.torch.modules, "leave_to_pytorch_on_cpu", True)
+    x = torch.randn(shape, requires_grad=True)
+    expected = layer(x)
+    voxgrad.torch.convert(layer, verbose=False)
+    result = layer(x)
+    assert (result.grad_fn.name() != expected.grad_fn.name()) == ours
+    torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)

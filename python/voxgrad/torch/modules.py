@@ -4,6 +4,7 @@ The convolutions have the further keyword `precision` ("highest", "high" or "med
 """
 
 import functools
+import math
 
 import torch
 import torch.nn as nn
@@ -11,6 +12,16 @@ import torch.nn.functional as F
 
 from . import _precision, functional
 from ._ops import PLAIN, compiling, is_foreign, modes
+
+
+# On a CPU, PyTorch's own op computes f32 in layers of the sizes at which voxgrad is slower, by bench/networks/layers_cpu.py.
+# False: voxgrad computes all of them, as on a GPU.
+leave_to_pytorch_on_cpu = True
+_NEVER = math.inf
+
+
+def _on_cpu(input):
+    return leave_to_pytorch_on_cpu and input.device.type == "cpu" and input.dtype is torch.float32 and modes() == 0
 
 
 class _Own:
@@ -35,7 +46,7 @@ class _Layer(_Own):
 
 class _Conv(_Layer):
     def _conv_forward(self, input, weight, bias):
-        if not compiling() and is_foreign(input):
+        if not compiling() and (is_foreign(input) or _on_cpu(input) and self._is_slow(input)):
             return super()._conv_forward(input, weight, bias)
         padding = self.padding
         if self.padding_mode != "zeros":
@@ -44,10 +55,20 @@ class _Conv(_Layer):
         return self._function(input, weight, bias, self.stride, padding, self.dilation, self.groups,
                               precision=self.precision)
 
+    def _is_slow(self, input):
+        if self.groups > 1 or min(self.weight.shape[:2]) < 16 or input.numel() < 2**12:
+            return False
+        pointwise = max(self.kernel_size) == 1
+        most = 2**22 if pointwise or max(self.stride) > 1 else 2**21
+        # Others of one volume PyTorch computes without oneDNN.
+        return len(self.kernel_size) < 3 or input.numel() < most and (
+            pointwise or input.shape[0] > 1 or input.shape[:4].numel() > 20480)
+
 
 class _ConvTranspose(_Layer):
     def forward(self, input, output_size=None):
-        if not compiling() and is_foreign(input):
+        if not compiling() and (is_foreign(input) or _on_cpu(input) and input.shape[0] > 1 and
+                                2**10 <= input.numel() < 2**19):
             return super().forward(input, output_size)
         output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size,
                                               len(self.kernel_size), self.dilation)
@@ -58,23 +79,29 @@ class _ConvTranspose(_Layer):
 # ---- Norms, activations, pooling, upsampling ---------------------------------------------------------------------
 
 
-def _stays(input):
-    """Whether PyTorch's own op computes this, as in graphs of torch.compile and torch.export, which fuse it."""
+def _stays(input, least):
+    """Whether PyTorch's own op computes this, as in graphs of torch.compile and torch.export, which fuse it, and on a CPU
+    below `least` elements."""
     return compiling() or is_foreign(input) or modes() > 0 or (
-        type(input) not in PLAIN and not torch.overrides.has_torch_function((input,)))
+        type(input) not in PLAIN and not torch.overrides.has_torch_function((input,))) or (
+        _on_cpu(input) and input.numel() < least)
 
 
 class _Norm(_Own):
     """A norm whose call takes `negative_slope`: leaky_relu in the same pass, relu for 0."""
 
+    _least = _NEVER
+
     def forward(self, input, negative_slope=1.0):
-        if not _stays(input):
+        if not _stays(input, self._least if negative_slope == 1 else min(self._least, 2**20)):
             return self._compute(input, negative_slope)
         result = super().forward(input)
         return result if negative_slope == 1 else F.leaky_relu(result, negative_slope)
 
 
 class _BatchNorm(_Norm):
+    _least = 2**18
+
     def _compute(self, input, negative_slope):
         self._check_input_dim(input)
         momentum = self.momentum or 0.0
@@ -89,6 +116,8 @@ class _BatchNorm(_Norm):
 
 
 class _InstanceNorm(_Norm):
+    _least = 2**17
+
     def _compute(self, input, negative_slope):
         self._check_input_dim(input)
         if input.dim() == self._get_no_batch_dim():
@@ -155,11 +184,11 @@ def _joined_again(sequential, attributes):
     return module
 
 
-def _layer(name, compute, base=_Own, **own):
+def _layer(name, compute, base=_Own, least=_NEVER, **own):
     """A subclass of torch.nn's class `name`."""
     theirs = getattr(nn, name)
     if compute:
-        own["forward"] = lambda self, input: theirs.forward(self, input) if _stays(input) else compute(self, input)
+        own["forward"] = lambda self, input: theirs.forward(self, input) if _stays(input, least) else compute(self, input)
     globals()[name] = type(name, (base, theirs), {"__module__": __name__, **own})
 
 
@@ -170,22 +199,23 @@ for _axes in (1, 2, 3):
     _layer(f"BatchNorm{_axes}d", None, _BatchNorm)
     _layer(f"InstanceNorm{_axes}d", None, _InstanceNorm)
     _layer(f"MaxPool{_axes}d", lambda self, input, f=getattr(functional, f"max_pool{_axes}d"): f(
-        input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices))
+        input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices), least=2**20)
     _layer(f"AvgPool{_axes}d", lambda self, input, f=getattr(functional, f"avg_pool{_axes}d"): f(
         input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
-        getattr(self, "divisor_override", None)))
+        getattr(self, "divisor_override", None)), least=2**20)
     _layer(f"AdaptiveAvgPool{_axes}d", lambda self, input, f=getattr(functional, f"adaptive_avg_pool{_axes}d"): f(
         input, self.output_size))
     _layer(f"AdaptiveMaxPool{_axes}d", lambda self, input, f=getattr(functional, f"adaptive_max_pool{_axes}d"): f(
         input, self.output_size, self.return_indices))
 for _name in ("ReLU", "ReLU6", "Sigmoid", "Tanh", "SiLU", "Mish", "Hardsigmoid", "Hardswish"):
-    _layer(_name, lambda self, input, f=getattr(functional, _name.lower()): f(input))
+    _layer(_name, lambda self, input, f=getattr(functional, _name.lower()): f(input),
+           least=2**18 if _name in ("Mish", "Tanh") else _NEVER)
 _layer("LeakyReLU", lambda self, input: functional.leaky_relu(input, self.negative_slope))
-_layer("ELU", lambda self, input: functional.elu(input, self.alpha))
+_layer("ELU", lambda self, input: functional.elu(input, self.alpha), least=2**18)
 _layer("GELU", lambda self, input: functional.gelu(input, self.approximate))
 _layer("Softplus", lambda self, input: functional.softplus(input, self.beta, self.threshold))
 _layer("PReLU", lambda self, input: functional.prelu(input, self.weight))
 _layer("Softmax", lambda self, input: functional.softmax(input, self.dim))
 _layer("Upsample", lambda self, input: functional.interpolate(
-    input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor))
+    input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor), least=0)
 
