@@ -37,8 +37,9 @@ struct ReadImageOptions {
 ///     .mha, .mhd       MetaImage: binary, plain or zlib
 ///     .nrrd, .nhdr     NRRD: raw or gzip
 ///
-/// The data of a .mhd or .nhdr are in one file beside it, in the same folder. The geometry of NIfTI is the
-/// sform's, else the qform's, else the voxel sizes' alone.
+/// The data of a .mhd or .nhdr are in one file beside it, in the same folder. The geometry of NIfTI is
+/// ITK's: spacing is the header's voxel size, direction and origin are the sform's, else the qform's, else
+/// those above.
 ///
 /// An image of 2 dimensions becomes (1, H, W), one channel none. Voxels keep their values: u8, f32 and f64
 /// are stored as such, integers of 8 signed or 16 bits become f32, larger ones i64. With `keep_dtype`, i16,

@@ -77,7 +77,7 @@ Stored stored_of(const ImageInput& in, int datatype) {
 }
 
 /// The map from (x, y, z) indices to mm, which NIfTI-1 knows to f32.
-nifti_dmat44 affine_of(const Header& h, const double (&size)[3]) {
+nifti_dmat44 affine_of(const Header& h, const double (&size)[3], double mm) {
   nifti_dmat44 m{};
   if (h.sform_code > 0) {
     m = h.sform;
@@ -85,10 +85,8 @@ nifti_dmat44 affine_of(const Header& h, const double (&size)[3]) {
     m = nifti_quatern_to_dmat44(h.quaternion[0], h.quaternion[1], h.quaternion[2], h.shift[0], h.shift[1],
                                 h.shift[2], size[0], size[1], size[2], h.pixdim[0] < 0 ? -1 : 1);
   } else {
-    for (int i = 0; i < 3; ++i) m.m[i][i] = size[i];
+    for (int i = 0; i < 3; ++i) m.m[i][i] = i < 2 ? -size[i] : size[i];
   }
-  const int units = XYZT_TO_SPACE(h.units);
-  const double mm = units == NIFTI_UNITS_METER ? 1000 : units == NIFTI_UNITS_MICRON ? 1e-3 : 1;
   for (int row = 0; row < 3; ++row) {
     for (double& element : m.m[row])
       element = h.version == 1 ? static_cast<float>(element * mm) : element * mm;
@@ -102,17 +100,21 @@ void set_geometry(const ImageInput& in, const Header& h, Image& image) {
     size[i] = std::abs(h.pixdim[i + 1]);
     if (!(size[i] > 0 && std::isfinite(size[i]))) size[i] = 1;  // as libnifti2, for axes that do not matter
   }
-  const nifti_dmat44 m = affine_of(h, size);
+  const int units = XYZT_TO_SPACE(h.units);
+  const double mm = units == NIFTI_UNITS_METER ? 1000 : units == NIFTI_UNITS_MICRON ? 1e-3 : 1;
+  const nifti_dmat44 m = affine_of(h, size, mm);
   for (int row = 0; row < 3; ++row) image.origin[row] = row < 2 ? -m.m[row][3] : m.m[row][3];
   for (int axis = 0; axis < 3; ++axis) {
     const int column = 2 - axis;
     const double length = std::hypot(m.m[0][column], m.m[1][column], m.m[2][column]);
     in.require(length > 0 && std::isfinite(length), "the sform or qform is no coordinate system");
-    // The size in the header is exact, the length of the column is rounded.
-    const bool agree = std::abs(size[column] / length - 1) < 5e-4;
-    const double spacing = image.spacing[axis] = agree ? size[column] : length;
+    // As in ITK, the voxel's size is the header's. Where they agree it is exact, and the column's length is
+    // rounded.
+    const double spacing = image.spacing[axis] =
+        h.version == 1 ? static_cast<float>(size[column] * mm) : size[column] * mm;
+    const double unit = std::abs(spacing / length - 1) < 5e-4 ? spacing : length;
     for (int row = 0; row < 3; ++row)
-      image.direction[axis][row] = (row < 2 ? -m.m[row][column] : m.m[row][column]) / spacing;
+      image.direction[axis][row] = (row < 2 ? -m.m[row][column] : m.m[row][column]) / unit;
   }
 }
 

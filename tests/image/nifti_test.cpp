@@ -133,7 +133,8 @@ TEST_F(NiftiTest, GeometryIsThatOfTheBestForm) {
   const auto geometry = [&] { return read_image(write("g.nii", bytes_of(header_))); };
   Image image = geometry();  // sizes alone
   EXPECT_EQ(image.spacing, (Image::Vector{3, 2, 1}));
-  EXPECT_EQ(image.direction, (std::array<Image::Vector, 3>{{{0, 0, 1}, {0, -1, 0}, {-1, 0, 0}}}));
+  EXPECT_EQ(image.direction, (std::array<Image::Vector, 3>{{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}}));
+  EXPECT_EQ(image.origin, (Image::Vector{0, 0, 0}));
   header_.qform_code = 1;
   header_.quatern_d = 1;  // half a turn about z
   header_.qoffset_x = 5;
@@ -149,6 +150,10 @@ TEST_F(NiftiTest, GeometryIsThatOfTheBestForm) {
   EXPECT_EQ(image.spacing, (Image::Vector{3, 2, 1}));
   EXPECT_EQ(image.origin, (Image::Vector{0, 0, 4}));
   EXPECT_EQ(image.direction, (std::array<Image::Vector, 3>{{{1, 0, 0}, {0, 0, 1}, {0, -1, 0}}}));
+  header_.srow_x[2] = -9;  // another length than the voxel's, whose size ITK (SimpleITK 2) takes
+  image = geometry();
+  EXPECT_EQ(image.spacing, (Image::Vector{3, 2, 1}));
+  EXPECT_EQ(image.direction[0], (Image::Vector{1, 0, 0}));
   header_.srow_x[2] = 0;
   expect_refused(write("g.nii", bytes_of(header_)), "no coordinate system");
 }
