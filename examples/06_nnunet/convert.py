@@ -59,7 +59,11 @@ def main():
     if not checkpoints:
         sys.exit(f"{sys.argv[1]}: there is no fold_*/checkpoint_final.pth")
     for checkpoint in checkpoints:
-        convert(checkpoint)
+        try:
+            convert(checkpoint)
+        except Exception as error:  # torch.load has many kinds for a broken file
+            reason = str(error).strip().split("\n")[0]
+            sys.exit(f"{checkpoint}: no checkpoint of nnU-Net v2: {type(error).__name__}: {reason}")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ constexpr const char* kUsage =
     "  --iterations N      steps in an epoch (default 250)\n"
     "  --stop-after N      stop when N epochs are finished; --resume goes on\n"
     "  --resume            go on after the last finished epoch\n"
+    "  --overwrite         begin anew although the fold has a checkpoint\n"
     "  --seed N            of weights and patches (default 0)\n"
     "  --workers N         threads that prepare patches (default: those of --threads on a GPU, otherwise 1)\n"
     "  --ranks N           processes, each with a GPU and a part of every batch; needs mpirun\n"
@@ -111,8 +112,10 @@ Arguments parse(int argc, char** argv, bool trains) {
        }},
       {"--step", [&](auto& o, auto& v) { a.predict.step = parse_number<double>(o, v, 0.01, 1); }}};
   settings.merge(trains ? of_train : of_predict);
-  const mri::Flags flags{
-      {trains ? "--resume" : "--no-mirroring", [&] { (trains ? t.resume : a.predict.mirror) = trains; }}};
+  const mri::Flags of_trains{{"--resume", [&] { t.resume = true; }},
+                             {"--overwrite", [&] { t.overwrite = true; }}},
+      of_predicts{{"--no-mirroring", [&] { a.predict.mirror = false; }}};
+  const mri::Flags& flags = trains ? of_trains : of_predicts;
   mri::parse_arguments(argc, argv, 2, flags, settings);
   if (t.workers == 0) t.workers = t.device.is_cuda() ? vox::get_num_threads() : 1;
   a.predict.device = t.device, a.predict.precision = t.precision;

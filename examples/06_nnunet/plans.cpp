@@ -75,6 +75,14 @@ Json architecture_of(const Json& configuration) {
             {"nonlin", "torch.nn.LeakyReLU"}}}};
 }
 
+// Refuses arguments that are not read: they may change the network.
+void only_known(const char* what, const Json& arguments, const std::set<std::string>& known) {
+  for (const auto& [name, value] : arguments.items())
+    if (!known.contains(name))
+      refuse("plans.json: ", what, " has the argument ", name, " = ", value.dump(),
+             ", which is not supported");
+}
+
 Architecture read_architecture(const Json& configuration, int64_t dims) {
   const Json json = architecture_of(configuration);
   const std::string name = json.at("network_class_name");
@@ -85,6 +93,12 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
   const Json& kwargs = json.at("arch_kwargs");
   if (kwargs.at("n_stages").get<int64_t>() < 2) refuse("plans.json: n_stages must be at least 2");
   const size_t stages = kwargs.at("n_stages");
+  only_known("arch_kwargs", kwargs,
+             {"n_stages", "features_per_stage", a.residual ? "n_blocks_per_stage" : "n_conv_per_stage",
+              "n_conv_per_stage_decoder", "kernel_sizes", "strides", "conv_bias", "norm_op", "norm_op_kwargs",
+              "dropout_op", "stem_channels", "bottleneck_channels", "nonlin", "nonlin_kwargs", "nonlin_first",
+              // These change no result:
+              "conv_op", "dropout_op_kwargs", "deep_supervision"});
   const auto number = [](const Json& j) { return j.get<int64_t>(); };
   const auto sizes = [&](const Json& j) { return triple(j, dims); };
   a.features = per_stage<int64_t>(kwargs.at("features_per_stage"), stages, number);
@@ -98,6 +112,7 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
   if (norm.find("InstanceNorm") == norm.npos)
     refuse("plans.json: the norm is ", norm, "; allowed is InstanceNorm");
   if (const Json& norm_kwargs = kwargs.at("norm_op_kwargs"); norm_kwargs.is_object()) {
+    only_known("norm_op_kwargs", norm_kwargs, {"eps", "affine", "momentum"});
     a.eps = norm_kwargs.value("eps", 1e-5);
     a.affine = norm_kwargs.value("affine", false);
   }
@@ -111,8 +126,10 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
   else if (activation != "torch.nn.LeakyReLU")
     refuse("plans.json: the activation is ", activation,
            "; allowed are torch.nn.LeakyReLU and torch.nn.ReLU");
-  else if (kwargs.contains("nonlin_kwargs") && kwargs.at("nonlin_kwargs").is_object())
+  else if (has(kwargs, "nonlin_kwargs"))
     a.slope = kwargs.at("nonlin_kwargs").value("negative_slope", 0.01);
+  if (has(kwargs, "nonlin_kwargs"))
+    only_known("nonlin_kwargs", kwargs.at("nonlin_kwargs"), {"negative_slope", "inplace"});
   return a;
 }
 
@@ -133,7 +150,13 @@ Labels read_labels(const Json& dataset) {
   }
   for (const int64_t label : all)
     if (label != 0) labels.foreground.push_back(label);
-  if (!has_regions) labels.regions.clear();
+  if (!has_regions) {
+    labels.regions.clear();
+    if (all.empty() || *all.rbegin() != std::ssize(all) - 1 || *all.begin() != 0 ||
+        labels.ignore.value_or(std::ssize(all)) != std::ssize(all))
+      refuse("dataset.json: the labels are ", dataset.at("labels").dump(),
+             "; allowed are 0, 1, ... without a gap, and the next one for ignore");
+  }
   labels.heads = has_regions ? std::ssize(labels.regions) : static_cast<int64_t>(all.size());
   if (has_regions) {
     labels.region_order = dataset.at("regions_class_order").get<std::vector<int64_t>>();
@@ -206,6 +229,8 @@ std::vector<std::string> find_folds(const path& folder) {
 // The weights of all folds, and what their files say about the training.
 void read_folds(const path& folder, const std::vector<std::string>& folds, Model& model) {
   for (const std::string& fold : folds) {
+    if (std::count(folds.begin(), folds.end(), fold) > 1)
+      refuse("fold ", fold, " is named twice; each counts once");
     const path file = folder / ("fold_" + fold) / "checkpoint_final.safetensors";
     if (!exists(file)) refuse("fold ", fold, " is missing: there is no ", file.string());
     vox::nn::LoadedFile loaded = vox::nn::load(file);

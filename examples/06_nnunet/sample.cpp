@@ -33,11 +33,7 @@ Volume make_volume(const Tensor& image, const Tensor& label, const Labels& label
     small.push_back(static_cast<uint8_t>(l < 0 ? Volume::kOutside : l));
   }
   for (auto& [l, all] : places) {
-    const bool is_known = std::count(labels.foreground.begin(), labels.foreground.end(), l) > 0;
     if (l == labels.ignore) continue;
-    if (!is_known || l >= Volume::kOutside)
-      throw ModelError(vox::str("the labels have ", l, ", which dataset.json does not name",
-                                is_known ? "; labels for training are below 255" : ""));
     std::vector<int64_t> some;
     for (size_t i = 0, n = std::min(most, all.size()); i < n; ++i) some.push_back(all[i * all.size() / n]);
     volume.voxels.push_back(std::move(some));

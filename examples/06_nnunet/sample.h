@@ -19,7 +19,7 @@ struct Volume {
   vox::Tensor label;                         ///< (D, H, W), u8
   std::vector<std::vector<int64_t>> voxels;  ///< of each class that is there, at most 10,000
 };
-/// `label` (D, H, W), i64, has -1 outside. Throws ModelError for a label that the data set does not have.
+/// `label` (D, H, W), i64, has -1 outside, and labels below kOutside.
 Volume make_volume(const vox::Tensor& image, const vox::Tensor& label, const Labels& labels);
 
 /// A box {image, label}: around a voxel of a random class if `foreground` and there is one, otherwise at any

@@ -21,12 +21,22 @@ namespace dist = vox::dist;
 
 namespace {
 
+std::vector<int64_t> allowed_labels(const Labels& labels) {
+  std::vector<int64_t> allowed = labels.foreground;
+  allowed.insert(allowed.begin(), 0);
+  if (labels.ignore) allowed.push_back(*labels.ignore);
+  return allowed;
+}
+
 Model model_of(const TrainOptions& o) {
   check<ModelError>(is_directory(o.data / "imagesTr") && is_directory(o.data / "labelsTr"), o.data.string(),
                     " is not a raw data set of nnU-Net: it has no imagesTr or no labelsTr");
   Model model = read_plans(o.plans, o.data / "dataset.json", o.configuration);
   check<ModelError>(!model.is_cascade, "configuration ", o.configuration,
                     " is the second stage of a cascade; allowed are others");
+  for (const int64_t label : allowed_labels(model.labels))
+    check<ModelError>(label < Volume::kOutside, "dataset.json names label ", label,
+                      "; labels for training are below ", Volume::kOutside);
   for (int64_t axis = 0; axis < (model.is_2d() ? 2 : 3); ++axis) model.mirrored_axes.push_back(axis);
   return model;
 }
@@ -35,9 +45,31 @@ struct LabelledScan {
   vox::Image scan;
   Tensor label;  // (D, H, W), i64
 };
+// Throws ModelError for labels that dataset.json does not name, and for another geometry than the scan's.
 LabelledScan read_labelled(const TrainOptions& o, const Model& model, const ScanFiles& files) {
-  return {read_scan(files),
-          vox::read_image(o.data / "labelsTr" / (files.name + model.file_ending)).data.to(vox::i64)};
+  const path file = o.data / "labelsTr" / (files.name + model.file_ending);
+  const vox::Image scan = read_scan(files), image = vox::read_image(file);
+  check<ModelError>(image.data.shape() == scan.data[0].shape(), file.string(), ": the labels have shape ",
+                    image.data.shape(), ", the scan ", scan.data[0].shape());
+  for (size_t axis = 0; axis < 3; ++axis)
+    for (size_t i = 0; i < 3; ++i)
+      check<ModelError>(std::abs(image.spacing[axis] / scan.spacing[axis] - 1) < 1e-3 &&
+                            std::abs(image.direction[axis][i] - scan.direction[axis][i]) < 1e-2 &&
+                            std::abs(image.origin[i] - scan.origin[i]) < 0.1 * scan.spacing[axis],
+                        file.string(),
+                        ": the labels have another spacing, origin or direction than the scan: ",
+                        "along axis ", axis, " spacing ", image.spacing[axis], ", the scan ",
+                        scan.spacing[axis], "; origin ", image.origin[i], ", the scan ", scan.origin[i]);
+  std::string allowed;
+  Tensor wrong = image.data.to(vox::f32);  // allowed labels become 0
+  for (const int64_t label : allowed_labels(model.labels)) {
+    wrong = vox::where(vox::eq(wrong, label), 0, wrong);
+    allowed += vox::str(allowed.empty() ? "" : ", ", label);
+  }
+  const double most = vox::max(wrong).item(), value = most != 0 ? most : vox::min(wrong).item();
+  check<ModelError>(value == 0, file.string(), ": a voxel has label ", value, "; dataset.json allows ",
+                    allowed);
+  return {scan, image.data.to(vox::i64)};
 }
 
 // The named cases, read and preprocessed by several threads.
@@ -122,6 +154,11 @@ double validate(const TrainOptions& o, const Model& model, const std::vector<Sca
 
 TrainResult train(const TrainOptions& o, const std::function<void(const std::string&)>& report) {
   Model model = model_of(o);
+  const path folder = o.output / ("fold_" + o.fold), latest = folder / "checkpoint_latest.safetensors",
+             final = folder / "checkpoint_final.safetensors";
+  check<ModelError>(!o.resume || exists(latest), "there is no ", latest.string(), " to resume from");
+  check<ModelError>(o.resume || o.overwrite || !(exists(latest) || exists(final)), folder.string(),
+                    " has a trained model: --resume goes on, --overwrite begins anew");
   const std::vector<ScanFiles> scans = find_scans(model, o.data / "imagesTr");
   std::vector<std::string> names;
   for (const ScanFiles& scan : scans) {
@@ -143,8 +180,6 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
                             validation = load(o, model, validation_files);
 
   const bool is_first = dist::rank() == 0;
-  const path folder = o.output / ("fold_" + o.fold), latest = folder / "checkpoint_latest.safetensors";
-  check<ModelError>(!o.resume || exists(latest), "there is no ", latest.string(), " to resume from");
 
   vox::manual_seed(static_cast<uint64_t>(o.seed));
   UNet network(model.architecture, model.in_channels(), model.labels.heads);
@@ -249,7 +284,7 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
   const std::string axes = model.is_2d() ? "[0, 1]" : "[0, 1, 2]";
   model.folds = {network.state_dict()};
   if (is_first)
-    vox::nn::save(folder / "checkpoint_final.safetensors", model.folds[0],
+    vox::nn::save(final, model.folds[0],
                   {{"trainer", "voxgrad"}, {"configuration", o.configuration}, {"mirrored_axes", axes}});
   result.validation_dice = validate(o, model, validation_files, folder / "validation", report);
   return result;

@@ -20,8 +20,9 @@ struct TrainOptions {
   int64_t epochs = 1000, iterations = 250, validation_iterations = 50;  ///< as in nnU-Net
   int64_t stop_after = 0;  ///< epochs that are finished when the run ends early; 0: all
   int64_t seed = 0;
-  int64_t workers = 1;  ///< threads that prepare batches
-  bool resume = false;  ///< goes on after the last finished epoch
+  int64_t workers = 1;     ///< threads that prepare batches
+  bool resume = false;     ///< goes on after the last finished epoch
+  bool overwrite = false;  ///< begins anew although the fold has a checkpoint
 };
 
 struct TrainResult {

@@ -140,6 +140,12 @@ class NnunetErrors : public testing::Test {
 
 TEST_F(NnunetErrors, AModelFolderThatIsIncomplete) {
   EXPECT_REFUSED(ModelError, read({"7"}), "fold 7 is missing");
+  EXPECT_REFUSED(ModelError, read({"0", "0"}), "fold 0 is named twice");
+  const path dataset = folder / "model/dataset.json";
+  const std::string text = vox::testing::read_bytes(dataset);
+  vox::testing::write_bytes(dataset, std::string(text).replace(text.find("\"box\": 2"), 8, "\"box\": 3"));
+  EXPECT_REFUSED(ModelError, read(), "without a gap");
+  vox::testing::write_bytes(dataset, text);
   for (const char* fold : {"model/fold_0", "model/fold_1"}) std::filesystem::remove_all(folder / fold);
   EXPECT_REFUSED(ModelError, read(), "convert.py");
   std::filesystem::remove(folder / "model/plans.json");
@@ -157,6 +163,9 @@ TEST_F(NnunetErrors, APlanThatIsNotOurs) {
 TEST_F(NnunetErrors, NumbersThatDoNotFit) {
   for (const auto& [name, wrong, says] : std::vector<std::array<std::string, 3>>{
            {"image_reader_writer", "\"NibabelIOWithReorient\"", "allowed are SimpleITKIO and NibabelIO"},
+           {"n_conv_per_stage_decoder", "[1], \"attention\": true", "has the argument attention = true"},
+           {"eps", "1, \"track_running_stats\": true", "norm_op_kwargs has the argument track_running_stats"},
+           {"inplace", "true, \"slope\": 1", "nonlin_kwargs has the argument slope"},
            {"n_stages", "1", "n_stages must be at least 2"},
            {"patch_size", "[]", "patch_size has 0 numbers"},
            {"spacing", "[1,1,1,1]", "spacing must have 3 positive numbers, got [1,1,1,1]"}}) {

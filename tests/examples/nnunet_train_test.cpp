@@ -206,16 +206,37 @@ TEST_F(NnunetTrainErrors, NameWhatIsMissingOrDoesNotFit) {
   vox::testing::write_bytes(label, "not a scan");
   EXPECT_SAYS("case3.nii.gz");
   vox::Image other = good;
-  other.data = good.data.clone();
-  other.data[8][8].select(0, 8).fill_(7);
-  vox::write_image(label, other);
-  EXPECT_SAYS("case case3: the labels have 7, which dataset.json does not name");
+  for (const auto& [value, says] : {std::pair(7.0, "label 7; dataset.json allows 0, 1, 2"),
+                                    std::pair(-1.0, "label -1;"), std::pair(0.5, "label 0.5;")}) {
+    other.data = good.data.to(vox::f32);
+    other.data[8][8].select(0, 8).fill_(value);
+    vox::write_image(label, other);
+    EXPECT_SAYS("case3.nii.gz: a voxel has " + std::string(says));
+  }
+  const auto refused = [&](auto change) {
+    other = good;
+    change(other);
+    vox::write_image(label, other);
+    EXPECT_SAYS("case3.nii.gz: the labels have another spacing, origin or direction");
+  };
+  refused([](vox::Image& image) { image.spacing[0] = 2; });
+  refused([](vox::Image& image) { image.origin[1] = 5; });
+  refused([](vox::Image& image) { std::swap(image.direction[0], image.direction[2]); });
+  other = good;
   other.data = good.data.slice(0, 1).contiguous();
   vox::write_image(label, other);
-  EXPECT_SAYS("case case3: the labels have shape");
+  EXPECT_SAYS("case3.nii.gz: the labels have shape");
   vox::write_image(label, good);
   std::filesystem::copy(scan, folder / "imagesTr/case3_0001.nii.gz");
   EXPECT_SAYS("case3 has 2 channels; the model needs 1");
+}
+
+TEST_F(NnunetTrainErrors, AFoldWithACheckpointIsNotOverwritten) {
+  options.epochs = options.iterations = options.validation_iterations = options.stop_after = 1;
+  run();
+  EXPECT_REFUSED(ModelError, run(), "fold_0 has a trained model: --resume goes on, --overwrite begins anew");
+  options.overwrite = true;
+  EXPECT_EQ(run().loss.size(), 1u);
 }
 
 TEST_F(NnunetTrainErrors, NameTheOptionOrThePlan) {
