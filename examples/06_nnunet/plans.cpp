@@ -121,15 +121,14 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
       refuse("plans.json: ", absent, " is ", kwargs.at(absent).dump(), "; allowed is null");
   if (kwargs.value("nonlin_first", false)) refuse("plans.json: nonlin_first is true; allowed is false");
   const std::string activation = kwargs.at("nonlin").is_null() ? "none" : kwargs.at("nonlin");
-  if (activation == "torch.nn.ReLU")
-    a.slope = 0;
-  else if (activation != "torch.nn.LeakyReLU")
+  if (activation != "torch.nn.ReLU" && activation != "torch.nn.LeakyReLU")
     refuse("plans.json: the activation is ", activation,
            "; allowed are torch.nn.LeakyReLU and torch.nn.ReLU");
-  else if (has(kwargs, "nonlin_kwargs"))
-    a.slope = kwargs.at("nonlin_kwargs").value("negative_slope", 0.01);
-  if (has(kwargs, "nonlin_kwargs"))
+  if (has(kwargs, "nonlin_kwargs")) {
     only_known("nonlin_kwargs", kwargs.at("nonlin_kwargs"), {"negative_slope", "inplace"});
+    a.slope = kwargs.at("nonlin_kwargs").value("negative_slope", 0.01);
+  }
+  if (activation == "torch.nn.ReLU") a.slope = 0;
   return a;
 }
 

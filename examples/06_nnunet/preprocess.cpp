@@ -163,9 +163,6 @@ Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, v
   if (previous.defined())
     check<ModelError>(previous.shape() == image[0].shape(), "the mask of the previous stage has shape ",
                       previous.shape(), ", the scan ", image[0].shape());
-  if (labels.defined())
-    check<ModelError>(labels.shape() == image[0].shape(), "the labels have shape ", labels.shape(),
-                      ", the scan ", image[0].shape());
   const Size& order = model.transpose_forward;
   image = image.permute({0, order[0] + 1, order[1] + 1, order[2] + 1}).contiguous();
   Case scan;

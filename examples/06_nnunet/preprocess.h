@@ -47,7 +47,7 @@ struct Case {
 
 /// `image` is (C, D, H, W), f32, with C channels as the model has; `previous` the mask (D, H, W) of the
 /// previous stage, which a cascade needs; `labels` the mask (D, H, W) of training. Throws ModelError for
-/// other numbers of channels, and for labels of another shape than the image.
+/// other numbers of channels.
 Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous = {},
                 vox::Tensor labels = {});
 

@@ -154,14 +154,9 @@ TEST_F(NnunetErrors, AModelFolderThatIsIncomplete) {
 }
 
 TEST_F(NnunetErrors, APlanThatIsNotOurs) {
-  edit("unet.PlainConvUNet", "unet.SwinUNETR");
-  EXPECT_REFUSED(ModelError, read(), "SwinUNETR; allowed are PlainConvUNet and ResidualEncoderUNet");
-  edit("{", "[");
-  EXPECT_REFUSED(ModelError, read(), "not as nnU-Net v2 writes it");
-}
-
-TEST_F(NnunetErrors, NumbersThatDoNotFit) {
   for (const auto& [name, wrong, says] : std::vector<std::array<std::string, 3>>{
+           {"network_class_name", "\"SwinUNETR\"",
+            "SwinUNETR; allowed are PlainConvUNet and ResidualEncoderUNet"},
            {"image_reader_writer", "\"NibabelIOWithReorient\"", "allowed are SimpleITKIO and NibabelIO"},
            {"n_conv_per_stage_decoder", "[1], \"attention\": true", "has the argument attention = true"},
            {"eps", "1, \"track_running_stats\": true", "norm_op_kwargs has the argument track_running_stats"},
@@ -174,6 +169,8 @@ TEST_F(NnunetErrors, NumbersThatDoNotFit) {
     edit("\"" + name + "\":", "\"" + name + "\": " + wrong + ", \"old\":");
     EXPECT_REFUSED(ModelError, read(), says);
   }
+  edit("{", "[");
+  EXPECT_REFUSED(ModelError, read(), "not as nnU-Net v2 writes it");
 }
 
 TEST_F(NnunetErrors, ScansThatDoNotFit) {
