@@ -28,8 +28,7 @@ vox::Tensor slide(const Model& model, UNet& network, const vox::Tensor& input,
                                         .step = options.step,
                                         .batch_size = input.device().is_cuda() ? 2 : 1,
                                         .device = options.device};
-  for (const int64_t axis : model.mirrored_axes)
-    if (options.mirror) windows.mirror.push_back(axis);
+  if (options.mirror) windows.mirror = model.mirrored_axes;
   const vox::Device host = vox::Device::cpu();
   if (!model.is_2d()) return vox::nn::sliding_window(input, network, windows).to(host);
   windows.window = {model.patch.h, model.patch.w};

@@ -59,7 +59,8 @@ LabelledScan read_labelled(const TrainOptions& o, const Model& model, const Scan
                         file.string(),
                         ": the labels have another spacing, origin or direction than the scan: ",
                         "along axis ", axis, " spacing ", image.spacing[axis], ", the scan ",
-                        scan.spacing[axis], "; origin ", image.origin[i], ", the scan ", scan.origin[i]);
+                        scan.spacing[axis], "; origin ", image.origin[i], ", the scan ", scan.origin[i],
+                        "; direction ", image.direction[axis][i], ", the scan ", scan.direction[axis][i]);
   std::string allowed;
   Tensor wrong = image.data.to(vox::f32);  // allowed labels become 0
   for (const int64_t label : allowed_labels(model.labels)) {

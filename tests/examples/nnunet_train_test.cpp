@@ -251,6 +251,11 @@ TEST_F(NnunetTrainErrors, NameTheOptionOrThePlan) {
   EXPECT_SAYS("names case nobody");
   options.configuration = "3d_lowres";
   EXPECT_SAYS("3d_lowres");
+  options.configuration = "3d_fullres";
+  vox::testing::write_bytes(folder / "dataset.json",
+                            R"({"channel_names": {"0": "CT"}, "file_ending": ".nii.gz",
+      "labels": {"background": 0, "both": [1, 2], "ignore": 300}, "regions_class_order": [1]})");
+  EXPECT_SAYS("label 300; labels for training are below 255");
   options.plans = folder / "plans.json";
   EXPECT_SAYS("cannot read");
   std::filesystem::remove_all(folder / "labelsTr");
