@@ -8,11 +8,11 @@ namespace vox::nn::detail {
 /// The bytes of a file. Throws IoError; the message starts with `function`.
 std::string read_whole(const char* function, const std::filesystem::path& path);
 
-/// A file that appears complete and on disk, or not at all. It is written under a temporary name in the same
-/// folder and renamed by commit(); without commit() it is removed, but
-/// a killed process leaves it behind as `path`.tmpPID_NUMBER. If `path` is a symbolic link, the file
-/// that it leads to is replaced. Throws IoError with the system's reason, or if `path` exists and is not a
-/// regular file; messages start with `function`.
+/// A file that appears complete and on disk, or not at all. It is written under a temporary name in the
+/// same folder and renamed by commit(); without commit() it is removed, but a killed process leaves it
+/// behind as `path`.tmpPID_NUMBER. If `path` is a symbolic link, the file that it leads to is replaced.
+/// Throws IoError with the system's reason, or if `path` exists and is not a regular file; messages start
+/// with `function`.
 class AtomicFile {
  public:
   AtomicFile(const char* function, const std::filesystem::path& path);

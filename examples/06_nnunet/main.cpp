@@ -175,13 +175,19 @@ int main(int argc, char** argv) {
       throw UsageError("the first argument is 'predict' or 'train'; --help lists the rest");
     const Arguments a = parse(argc, argv, command == "train");
     if (a.ranks > 1) start_ranks(a.ranks, argc, argv);
-    if (command == "train") return train(a), 0;
+    if (command == "train") {
+      train(a);
+      return 0;
+    }
     const nnunet::Model model = nnunet::read_model(a.model, a.folds);
     report(vox::str(model.configuration, ", ", model.folds.size(), " folds"));
     nnunet::predict_folder(model, a.input, a.train.output, a.previous, a.predict, report);
     return 0;
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "voxgrad_nnunet: %s\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "voxgrad_nnunet: %s\n", error.what());
-    return dynamic_cast<const UsageError*>(&error) ? 2 : 1;
+    return 1;
   }
 }

@@ -55,9 +55,10 @@ inline std::string open_files() {
 }
 inline std::function<std::string()> resources = open_files;
 
-/// Waits for threads that still drop what they shared with the last trial.
+/// Waits for threads that still drop what they shared with the last trial. The text of resources() may be an
+/// allocation itself.
 inline void expect_nothing_leaked(int64_t allocations, const std::string& others) {
-  for (int i = 0; i < 1000 && (live != allocations || resources() != others); ++i)  // a long text is an allocation
+  for (int i = 0; i < 1000 && (live != allocations || resources() != others); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(live - allocations, 0) << "allocations of the last trial were not freed";
   EXPECT_EQ(resources(), others);

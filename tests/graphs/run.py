@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+import compiled
 import generate
 import judge
 import ours
@@ -29,6 +30,8 @@ LOW = (torch.float32, torch.bfloat16, torch.float16)  # by the graph's number
 def check(graph, values, counts):
     """Throws Failure. Returns digests of what the routes computed, which another instruction set must equal."""
     judge.check(graph, values, counts)
+    if compiled.backend:
+        compiled.check(graph, values, counts)
     if graph.kind == "written":  # its leaves are not the same in a second run
         return []
     low = LOW[graph.seed % 3]
@@ -38,9 +41,15 @@ def check(graph, values, counts):
     return [] if any(".conv" in node.op for node in graph.ops().values()) else digests
 
 
+def load(args):
+    voxgrad.load(args.library, args.device)
+    if args.package:
+        compiled.load(args.package)
+
+
 def worker(args):
     """Prints a line of JSON for each graph."""
-    voxgrad.load(args.library, args.device)
+    load(args)
     torch.set_num_threads(1)
     begin = time.monotonic()
     for seed in range(args.seed, args.seed + args.count, args.jobs):
@@ -79,7 +88,7 @@ def watch(args, number=0, environment=None):
     while seed < end:
         command = [sys.executable, str(Path(__file__).parent), "--worker", "--library", args.library, "--device", args.device,
                    "--seed", str(seed), "--count", str(end - seed), "--jobs", str(args.jobs), "--minutes", str(args.minutes),
-                   *(["--first"] if args.first else []), "--kinds", *args.kinds]
+                   *(["--first"] if args.first else []), *(["--package", args.package] if args.package else []), "--kinds", *args.kinds]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {}))
         name = None
         for message in map(json.loads, process.stdout):
@@ -106,7 +115,7 @@ def main():
     if args.mutants:
         return mutants(args)
     if args.self_test or args.replay:
-        voxgrad.load(args.library, args.device)
+        load(args)
         return self_test() if args.self_test else replay(args.replay)
     begin, failures, by_isa = time.monotonic(), [], {}
     isas = args.isas or [""]
@@ -141,7 +150,8 @@ def report(args, results, failures, seconds):
     print(", ".join(f"{n} {kind}" for kind, n in counts.most_common()))
     if args.by_op:
         print(", ".join(f"{op} {n}" for op, n in ops.most_common()))
-    return 1 if failures or not results else 0
+    missed = args.package and not counts["compiled: ops of voxgrad"]
+    return 1 if failures or not results or missed else 0
 
 
 def replay(path):
@@ -204,6 +214,7 @@ def mutants(args):
 def arguments():
     a = argparse.ArgumentParser(prog="tests/graphs", description=__doc__)
     a.add_argument("--library", required=True, help="libvoxgrad_opinfo.so")
+    a.add_argument("--package", help="libvoxgrad_python.so: also the graph compiled by the package's backend (PyTorch 2.5)")
     a.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of voxgrad; PyTorch stays on the CPU")
     a.add_argument("--seed", type=int, default=1, help="the first graph's number (1)")
     a.add_argument("--count", type=int, default=10**9, help="numbers to try (100, if no --minutes)")
