@@ -14,10 +14,8 @@ from . import _precision, functional
 from ._ops import PLAIN, compiling, is_foreign, modes
 
 
-# On a CPU, PyTorch's own op computes f32 in layers of the sizes at which voxgrad is slower, by bench/networks/layers_cpu.py.
-# False: voxgrad computes all of them, as on a GPU.
+# Whether PyTorch computes f32 on a CPU in layers of sizes at which voxgrad is slower, by bench/networks/layers_cpu.py.
 leave_to_pytorch_on_cpu = True
-_NEVER = math.inf
 
 
 def _on_cpu(input):
@@ -90,7 +88,7 @@ def _stays(input, least):
 class _Norm(_Own):
     """A norm whose call takes `negative_slope`: leaky_relu in the same pass, relu for 0."""
 
-    _least = _NEVER
+    _least = math.inf
 
     def forward(self, input, negative_slope=1.0):
         if not _stays(input, self._least if negative_slope == 1 else min(self._least, 2**20)):
@@ -101,7 +99,6 @@ class _Norm(_Own):
 
 class _BatchNorm(_Norm):
     _least = 2**18
-
     def _compute(self, input, negative_slope):
         self._check_input_dim(input)
         momentum = self.momentum or 0.0
@@ -117,7 +114,6 @@ class _BatchNorm(_Norm):
 
 class _InstanceNorm(_Norm):
     _least = 2**17
-
     def _compute(self, input, negative_slope):
         self._check_input_dim(input)
         if input.dim() == self._get_no_batch_dim():
@@ -184,7 +180,7 @@ def _joined_again(sequential, attributes):
     return module
 
 
-def _layer(name, compute, base=_Own, least=_NEVER, **own):
+def _layer(name, compute, base=_Own, least=math.inf, **own):
     """A subclass of torch.nn's class `name`."""
     theirs = getattr(nn, name)
     if compute:
@@ -209,7 +205,7 @@ for _axes in (1, 2, 3):
         input, self.output_size, self.return_indices))
 for _name in ("ReLU", "ReLU6", "Sigmoid", "Tanh", "SiLU", "Mish", "Hardsigmoid", "Hardswish"):
     _layer(_name, lambda self, input, f=getattr(functional, _name.lower()): f(input),
-           least=2**18 if _name in ("Mish", "Tanh") else _NEVER)
+           least=2**18 if _name in ("Mish", "Tanh") else math.inf)
 _layer("LeakyReLU", lambda self, input: functional.leaky_relu(input, self.negative_slope))
 _layer("ELU", lambda self, input: functional.elu(input, self.alpha), least=2**18)
 _layer("GELU", lambda self, input: functional.gelu(input, self.approximate))
