@@ -133,7 +133,8 @@ def test_f32_and_autocast_are_as_near_as_pytorchs(name, way, device):
             parts = (got[:1], exact[:1]), (got[1:], exact[1:])
             distances.append([torch.cat([(g - e).flatten() for g, e in zip(*part)]).norm() for part in parts])
         for theirs, ours in zip(*distances):
-            assert ours <= 1.5 * theirs, (autocast, distances)
+            # Not <=: gradients of PyTorch 2.15 under autocast are NaN in some runs (SegResNet on a CPU).
+            assert ours.isfinite() and not ours > 1.5 * theirs, (autocast, distances)
 
 
 @pytest.mark.parametrize("name", MODELS)
