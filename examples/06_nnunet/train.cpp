@@ -1,6 +1,7 @@
 #include "train.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -35,8 +36,8 @@ Model model_of(const TrainOptions& o) {
   check<ModelError>(!model.is_cascade, "configuration ", o.configuration,
                     " is the second stage of a cascade; allowed are others");
   for (const int64_t label : allowed_labels(model.labels))
-    check<ModelError>(label < Volume::kOutside, "dataset.json names label ", label,
-                      "; labels for training are below ", Volume::kOutside);
+    check<ModelError>(label >= 0 && label < Volume::kOutside, "dataset.json names label ", label,
+                      "; labels for training are below ", Volume::kOutside, ", from 0 on");
   for (int64_t axis = 0; axis < (model.is_2d() ? 2 : 3); ++axis) model.mirrored_axes.push_back(axis);
   return model;
 }
@@ -61,15 +62,18 @@ LabelledScan read_labelled(const TrainOptions& o, const Model& model, const Scan
                         "along axis ", axis, " spacing ", image.spacing[axis], ", the scan ",
                         scan.spacing[axis], "; origin ", image.origin[i], ", the scan ", scan.origin[i],
                         "; direction ", image.direction[axis][i], ", the scan ", scan.direction[axis][i]);
-  std::string allowed;
-  Tensor wrong = image.data.to(vox::f32);  // allowed labels become 0
-  for (const int64_t label : allowed_labels(model.labels)) {
-    wrong = vox::where(vox::eq(wrong, label), 0, wrong);
-    allowed += vox::str(allowed.empty() ? "" : ", ", label);
+  std::array<bool, Volume::kOutside> known{};
+  for (const int64_t label : allowed_labels(model.labels)) known[static_cast<size_t>(label)] = true;
+  for (const float value : image.data.to(vox::f32).to_vector<float>()) {
+    if (value >= 0 && value < Volume::kOutside && value == std::floor(value) &&
+        known[static_cast<size_t>(value)])
+      continue;
+    std::string allowed;
+    for (const int64_t label : allowed_labels(model.labels))
+      allowed += vox::str(allowed.empty() ? "" : ", ", label);
+    throw ModelError(
+        vox::str(file.string(), ": a voxel has label ", value, "; dataset.json allows ", allowed));
   }
-  const double most = vox::max(wrong).item(), value = most != 0 ? most : vox::min(wrong).item();
-  check<ModelError>(value == 0, file.string(), ": a voxel has label ", value, "; dataset.json allows ",
-                    allowed);
   return {scan, image.data.to(vox::i64)};
 }
 
