@@ -173,6 +173,9 @@ TEST(Gradcheck, RefusesWhatItCannotCheck) {
   const auto f = [](const Tensors& t) { return t[0] * 2; };
   EXPECT_THROW(autograd::gradcheck(f, {ones({2}, {.dtype = f64})}), GradError);
   EXPECT_THROW(autograd::gradcheck(f, {leaf({1, 1})}), DTypeError);
+  const Tensor strided = ones({2, 3}, {f64}).transpose(0, 1).set_requires_grad();
+  EXPECT_MESSAGE(GradError, autograd::gradcheck(f, {strided}),
+                 "gradcheck: the inputs must be contiguous (take views of them inside the function)");
   EXPECT_ERRORS(ValueError, autograd::gradcheck({}, {leaf({1}, f64)}),
                 autograd::gradgradcheck({}, {leaf({1}, f64)}));
 }

@@ -186,6 +186,8 @@ TEST(PlateauTest, AResumedRunReducesAtTheSameStep) {
       resumed(again, {.factor = 0.5, .patience = 1});
   for (double metric : {3.0, 3.0, 3.0, 3.0}) plateau.step(metric);
   const auto state = plateau.state_dict();
+  for (const char* count : {"num_bad_epochs", "cooldown_counter"})
+    EXPECT_EQ(state.at(count).dtype(), i64) << count;
   resumed.load_state_dict(state);
   EXPECT_EQ(again.lr(), 0.5);
   EXPECT_EQ(resumed.bad_steps(), 1);
@@ -304,7 +306,8 @@ TEST_P(GradScalerTest, StateAndDisabled) {
 
 TEST_P(GradScalerTest, Errors) {
   EXPECT_ERRORS(ValueError, GradScaler({.init_scale = 0}), GradScaler({.growth_factor = 1}),
-                GradScaler({.backoff_factor = 1}), GradScaler({.growth_interval = 0}));
+                GradScaler({.backoff_factor = 0}), GradScaler({.backoff_factor = 1}),
+                GradScaler({.growth_interval = 0}));
   Tensor p = parameter(3);
   SGD sgd({p}, {.lr = 1});
   GradScaler scaler;

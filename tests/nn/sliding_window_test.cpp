@@ -107,8 +107,9 @@ TEST(SlidingWindow, RefusesWhatDoesNotFit) {
                 sliding_window(x, same, {.window = {4, 4, 4}, .step = 0}),
                 sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {3}}),
                 sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {0, 0}}),
-                sliding_window(x, same, {.window = {4, 4, 4}, .batch_size = 0}),
                 sliding_window(Tensor(), same, {.window = {4, 4, 4}}));
+  EXPECT_MESSAGE(ValueError, sliding_window(x, same, {.window = {4, 4, 4}, .batch_size = 0}),
+                 "sliding_window: batch_size must be positive, got 0");
   const auto classes = [](const Tensor& t) { return t.to(i64); };
   EXPECT_THROW(sliding_window(x, classes, {.window = {4, 4, 4}}), DTypeError);
   const auto half = [](const Tensor& t) { return t.slice(2, 0, 2); };
