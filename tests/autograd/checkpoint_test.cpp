@@ -68,6 +68,16 @@ TEST_P(CheckpointTest, AnInputMayBeUnused) {
   EXPECT_FALSE(g[1].defined());
 }
 
+TEST_P(CheckpointTest, MayReturnWhatItGotOrCaptured) {
+  const Tensor x = leaf({3}), captured = leaf({3}, 2);
+  const auto of = [&](const Tensor& a) { return std::vector<Tensor>{a, captured}; };
+  const std::vector<Tensor> y = checkpoint(of, x);
+  EXPECT_TRUE(x.is_leaf() && captured.is_leaf());
+  const auto g = grad({sum(y[0] * 2 + y[1] * 3)}, {x, captured});
+  EXPECT_TRUE(same_bits(g[0], full({3}, 2, on(f64))));
+  EXPECT_TRUE(same_bits(g[1], full({3}, 3, on(f64))));
+}
+
 TEST_P(CheckpointTest, KeepsOnlyTheInputs) {
   const Tensor x = leaf({1000});
   const auto block = [](const Tensor& t) { return tanh(sigmoid(exp(tanh(t)))); };

@@ -137,6 +137,11 @@ TEST(Function, WholeNumbersAreNotRecorded) {
   EXPECT_FALSE(index.requires_grad());
 }
 
+TEST(Function, MustReturnATensor) {
+  EXPECT_MESSAGE(ValueError, Own(tripled, [](auto&, auto&) { return Tensor(); }).apply({leaf({1})}),
+                 "own: forward returned an undefined tensor");
+}
+
 TEST(Function, MayReturnItsInput) {
   Tensor x = leaf({1});
   Tensor y = Own(tripled, [](auto&, auto& inputs) { return inputs[0]; }).apply({x});
@@ -167,6 +172,12 @@ TEST(Gradcheck, FindsWrongGradients) {
     EXPECT_TRUE(std::string_view(error.what()).starts_with("gradgradcheck: gradcheck: d output[0]"))
         << error.what();
   }
+}
+
+TEST(Gradcheck, AllowsADifferenceOfTheTolerance) {
+  const auto f = [](const Tensors& t) { return Own([](auto&, auto& g) { return Tensors{g * 3}; }).apply(t); };
+  const autograd::GradcheckOptions exact{.eps = 0.5, .atol = 1, .rtol = 0};
+  EXPECT_TRUE(autograd::gradcheck(f, {leaf({1}, f64)}, exact));  // 3, not 2
 }
 
 TEST(Gradcheck, RefusesWhatItCannotCheck) {

@@ -114,6 +114,8 @@ TEST_P(Collectives, RefuseWhatTheyCannotDo) {
                 dist::broadcast(vec({1}), -1));
   EXPECT_ERRORS(DTypeError, dist::all_reduce(vec({1}, i64), Reduce::mean),
                 dist::all_reduce(vec({1}, boolean)), dist::reduce_scatter(zeros({size}, {boolean, device})));
+  EXPECT_MESSAGE(DTypeError, dist::all_reduce(zeros({1}, {i32, device})),
+                 "all_reduce: no op computes in dtype i32");
   EXPECT_THROW(dist::all_reduce(vec({1}).set_requires_grad(), Reduce::max), GradError);
   EXPECT_THROW(dist::all_gather(full({}, 1, {.device = device})), ShapeError);
   if (size > 1) {

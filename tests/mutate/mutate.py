@@ -275,7 +275,8 @@ def build(mutants, *targets):
                 where.append(line)  # of the error or warning that follows
             elif "warning:" in line or re.search("not declared|is undefined", line):
                 where = []
-            elif "error" in line:
+            elif "error" in line or "detected during" in line:  # nvcc says after its error where a template is used
+                line = re.sub(r"at line (\d+) of \W?([\w/.-]+)", r"\2:\1:", line)
                 for path, number in re.findall(r"([\w/.-]+\.\w+)[:(](\d+)[:)]", " ".join([*where, line])):
                     wrong += [m for m in [at.get((path, int(number)))] if m and m not in wrong]
                 where = []

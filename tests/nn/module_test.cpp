@@ -177,6 +177,14 @@ TEST_P(ModuleTest, AGraphFromBeforeACastIsRefusedAndOneFromAfterItWorks) {
   EXPECT_EQ(weight.grad().dtype(), f64);
 }
 
+TEST(ModuleCastTest, AParameterMayBeAPartOfATensor) {
+  struct : nn::Module {
+    Tensor w = register_parameter("w", arange(6).to(f32).slice(0, 2, 5));
+  } net;
+  net.to(f64);
+  EXPECT_EQ(net.w.detach().to_vector<double>(), (Doubles{2, 3, 4}));
+}
+
 TEST(ModuleSequentialTest, TheEmptyOneIsTheIdentity) {
   nn::Sequential net;
   const Tensor x = ones({2});

@@ -485,7 +485,8 @@ TEST_P(OptimTest, ClipsValues) {
   EXPECT_EQ(Doubles(g.begin(), g.begin() + 3), (Doubles{-1, 0.5, 1}));
   EXPECT_TRUE(std::isnan(g[3]));
   EXPECT_FALSE(none.grad().defined());
-  EXPECT_THROW(optim::clip_grad_value_({p}, -1), ValueError);
+  EXPECT_MESSAGE(ValueError, optim::clip_grad_value_({p}, -1),
+                 "clip_grad_value_: clip_value must be >= 0, got -1");
 }
 
 TEST_P(OptimTest, ALoadedStateIsNotChangedByAStep) {

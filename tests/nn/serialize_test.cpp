@@ -123,6 +123,10 @@ TEST_F(SerializeFileTest, ReplacesAFileAndLeavesNothingBeside) {
     EXPECT_EQ(nn::load(folder / "x").tensors.at("t").to_vector<float>(), (Floats{value, value}));
   }
   EXPECT_EQ(folder.entries(), 1);
+  const mode_t hidden = umask(022);
+  nn::save(folder / "of_default_mode", {});
+  umask(hidden);
+  EXPECT_EQ(std::filesystem::status(folder / "of_default_mode").permissions(), std::filesystem::perms(0644));
 }
 
 TEST_F(SerializeFileTest, AFailedSaveKeepsTheOldFileAndLeavesNothingBeside) {

@@ -440,5 +440,16 @@ TEST_P(ElementwiseGradTest, GradientsIn16BitsAreRoundedOnce) {
   }
 }
 
+// Tiles of the CPU's walk that take several indices of the second dimension (ops/cpu/walk_tiles.cpp).
+TEST_P(ElementwiseTest, ShortRowsOfTwoTransposedInputs) {
+  for (const DType dtype : {f32, f64, bf16}) {
+    const auto numbers = [&](const Shape& shape) {
+      return arange(40 * 6 * 5, on(i64)).to(dtype).reshape(shape);
+    };
+    const Tensor a = numbers({5, 6, 40}).permute({2, 1, 0}), b = numbers({6, 5, 40}).permute({2, 0, 1});
+    EXPECT_TRUE(same_bits(a + b, a.contiguous() + b.contiguous())) << dtype;
+  }
+}
+
 }  // namespace
 }  // namespace vox

@@ -128,6 +128,9 @@ TEST_P(StatisticsTest, GradientsAtTheEdges) {
   // The divisor, 2 elements - 3, is at least 0.
   EXPECT_EQ(gradient([](const Tensor& x) { return var_mean(x, {}, 3).var; }, make({1, 2}, {2})),
             (Doubles{-inf, inf}));
+  const auto both = [](const VarMean& y) { return y.var + y.mean * 4; };
+  EXPECT_EQ(gradient([&](const Tensor& x) { return both(var_mean(x, {}, 0)); }, make({1, 2, 3, 6}, {4})),
+            (Doubles{0, 0.5, 1, 2.5}));  // (x - 3) / 2 + 1
   EXPECT_EQ(gradient([](const Tensor& x) { return norm(x, inf); }, make({-2, 1, 2}, {3})),
             (Doubles{-0.5, 0, 0.5}));
   EXPECT_EQ(gradient([](const Tensor& x) { return logsumexp(x, {1}); }, make({-inf, -inf, -inf, 5}, {2, 2})),

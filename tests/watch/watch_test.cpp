@@ -448,6 +448,21 @@ TEST(Watch, OfALongChain) {
   EXPECT_THROW(vox::write_html(watch.recording(), "unused.html"), vox::ValueError);
 }
 
+TEST(Watch, DrawsAtMost500Nodes) {
+  const vox::testing::TemporaryFolder folder;
+  for (const int products : {499, 500}) {
+    Watch watch;
+    Tensor x = leaf({1}, "x"), y = x;
+    for (int i = 0; i < products; ++i) y = y * 1;
+    y.backward();
+    const auto draw = [&] { vox::write_html(watch.recording(), folder / "page.html"); };
+    if (products < 500)
+      EXPECT_NO_THROW(draw());
+    else
+      EXPECT_THROW(draw(), vox::ValueError);
+  }
+}
+
 TEST(Why, NamesTheReasonThatTheTensorKnows) {
   EXPECT_EQ(vox::why({}), "the tensor is undefined");
   EXPECT_CONTAINS(vox::why(vox::ones({1}).to(vox::i64)), "its dtype is i64, not floating");

@@ -35,6 +35,7 @@ const std::vector<TransposeCase> cases{
     {"pairs of outputs, odd rows", 1, 32, 48, {6, 13, 11}, 3, 1, {1, 0, 2}, 0, 1, 1},
     {"pairs, dilated in D, groups", 2, 64, 64, {7, 9, 16}, {2, 3, 3}, 1, 1, 0, {2, 1, 1}, 2},
     {"pairs in tiles", 1, 32, 32, {16, 64, 68}, {1, 3, 3}, 1, {0, 1, 1}, 0, 1, 1},
+    {"pairs, many taps along D", 1, 32, 32, {9, 8, 8}, {10, 3, 3}, 1, {4, 1, 1}, 0, 1, 1},
     {"pairs, planes in no phase", 1, 32, 32, {1, 32, 32}, 3, {2, 1, 1}, 1, 0, 1, 1},
     {"more phases than are kept at a time", 1, 3, 4, {2, 3, 3}, {1, 2, 70}, {1, 1, 70}, 0, 0, 1, 1},
     {"one by one", 1, 1, 1, {1, 1, 1}, 1, 1, 0, 0, 1, 1},
