@@ -201,7 +201,9 @@ Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, v
 }
 
 vox::Tensor mask_of(const Model& model, const Case& scan, const vox::Tensor& logits) {
-  vox::Tensor best, labels = vox::zeros({scan.cropped[0], scan.cropped[1], scan.cropped[2]});
+  const auto& foreground = model.labels.foreground;
+  const vox::DType dtype = foreground.empty() || foreground.back() < 256 ? vox::u8 : vox::i64;
+  vox::Tensor best, labels = vox::zeros({scan.cropped[0], scan.cropped[1], scan.cropped[2]}, {dtype});
   for (int64_t head = 0; head < logits.size(0); ++head) {  // one by one, because all may be large
     const vox::Tensor x =
         resample(logits.slice(0, head, head + 1), scan.cropped, scan.target, scan.spacing, model.logits)[0];
@@ -212,12 +214,10 @@ vox::Tensor mask_of(const Model& model, const Case& scan, const vox::Tensor& log
       best = head > 0 ? vox::maximum(best, x) : x;
     }
   }
-  vox::Tensor whole = vox::zeros({scan.whole[0], scan.whole[1], scan.whole[2]});
+  vox::Tensor whole = vox::zeros({scan.whole[0], scan.whole[1], scan.whole[2]}, {dtype});
   crop(whole, scan.box).copy_(labels);
   const Size& order = model.transpose_backward;
-  const auto& foreground = model.labels.foreground;
-  const bool is_small = foreground.empty() || foreground.back() < 256;
-  return whole.permute({order[0], order[1], order[2]}).to(is_small ? vox::u8 : vox::i64).contiguous();
+  return whole.permute({order[0], order[1], order[2]}).contiguous();
 }
 
 }  // namespace nnunet
