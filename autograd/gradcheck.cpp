@@ -16,6 +16,9 @@ void check_arguments(const char* function, const TensorFunction& f, const std::v
   detail::check_callable(function, "f", f);
   check<ValueError>(options.eps > 0 && std::isfinite(options.eps), function,
                     ": eps must be finite and > 0, got ", options.eps);
+  for (const double tolerance : {options.atol, options.rtol})
+    check<ValueError>(tolerance >= 0 && std::isfinite(tolerance), function,
+                      ": atol and rtol must be finite and >= 0, got ", tolerance);
   bool any = false;
   for (const Tensor& x : inputs) {
     detail::check_defined(function, "inputs", x);
@@ -92,7 +95,8 @@ bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const
         const double got = jacobians[k][j][static_cast<size_t>(i)];
         check<GradError>(std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric),
                          "gradcheck: d output[", j, "] / d input ", k, Quoted{x}, "[", i, "] is ", got,
-                         " by backward and ", numeric, " by differences");
+                         " by backward and ", numeric, " by differences (atol ", options.atol, ", rtol ",
+                         options.rtol, ")");
       }
     }
   }

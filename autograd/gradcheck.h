@@ -21,7 +21,7 @@ struct GradcheckOptions {
 /// input that requires grad. Inputs are leaves; to check f on a view or an expanded tensor, take the view
 /// inside f. Avoid points where f has a kink. Returns true, or throws GradError that names the input, the
 /// element and both numbers. Throws ValueError if f is empty or returns an undefined tensor, and unless eps
-/// is finite and > 0.
+/// is finite and > 0, and atol and rtol are finite and >= 0.
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {});
 

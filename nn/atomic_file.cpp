@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -13,10 +12,18 @@ namespace vox::nn::detail {
 
 namespace {
 
-/// `path` with symbolic links resolved: rename() would replace the link itself.
-std::filesystem::path followed(const char* function, std::filesystem::path path) {
+/// The path as text. The system would take a name only up to its first zero byte.
+std::string checked_name(const char* function, const std::filesystem::path& path) {
   const std::string given = path.string();
   check<IoError>(!given.empty(), function, ": needs the name of a file, got an empty path");
+  check<IoError>(given.find('\0') == given.npos, function, ": ", given.c_str(),
+                 ": the name of a file must have no zero byte");
+  return given;
+}
+
+/// `path` with symbolic links resolved: rename() would replace the link itself.
+std::filesystem::path followed(const char* function, std::filesystem::path path) {
+  const std::string given = checked_name(function, path);
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();  // refuses links in a circle
   check<IoError>(type != std::filesystem::file_type::none, function, ": ", given,
@@ -32,6 +39,17 @@ std::filesystem::path followed(const char* function, std::filesystem::path path)
 }
 
 }  // namespace
+
+InputFile::InputFile(const char* function, const std::filesystem::path& path) {
+  const std::string where = str(function, ": ", checked_name(function, path));
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  check<IoError>(!error, where, ": cannot open: ", error.message());
+  check<IoError>(regular, where, ": must be a regular file");
+  bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  stream.open(path, std::ios::binary);
+  check<IoError>(!error && stream.is_open(), where, ": cannot open (is it readable?)");
+}
 
 std::string read_whole(const char* function, const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -1,9 +1,17 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace vox::nn::detail {
+
+/// A regular file, opened for reading, and its size. Throws IoError; the message starts with `function`.
+struct InputFile {
+  InputFile(const char* function, const std::filesystem::path& path);
+  int64_t bytes = 0;
+  std::ifstream stream;
+};
 
 /// The bytes of a file. Throws IoError; the message starts with `function`.
 std::string read_whole(const char* function, const std::filesystem::path& path);

@@ -201,15 +201,8 @@ Tensor read_array(const nn::detail::Source& read, int64_t bytes, const std::stri
 /// Calls read(stream, bytes, where) for the regular file at `path`.
 template <class F>
 auto with_file(const char* function, const std::filesystem::path& path, F read) {
-  const std::string where = str(function, ": ", path.string());
-  std::error_code error;
-  const bool regular = std::filesystem::is_regular_file(path, error);
-  check<IoError>(!error, where, ": cannot open: ", error.message());
-  check<IoError>(regular, where, ": must be a regular file");
-  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
-  std::ifstream in(path, std::ios::binary);
-  check<IoError>(!error && in.is_open(), where, ": cannot open (is it readable?)");
-  return read(in, bytes, where);
+  nn::detail::InputFile file(function, path);
+  return read(file.stream, file.bytes, str(function, ": ", path.string()));
 }
 
 /// All bytes of the file before the elements. NumPy aligns these to 64.

@@ -9,7 +9,9 @@
 namespace vox::nn {
 
 Progress::Progress(Int total, const ProgressOptions& options)
-    : total_(total), options_(options), is_terminal_(isatty(fileno(options.out)) == 1) {
+    : total_(total), options_(options), is_terminal_(options.out && isatty(fileno(options.out)) == 1) {
+  check<ValueError>(options.out && !std::isnan(options.seconds), "Progress: needs a file and seconds, got ",
+                    options.out ? "NaN seconds" : "no file");
   check<ValueError>(options.done >= 0 && options.done <= total, "Progress: needs 0 <= done <= total, got ",
                     options.done, " of ", total);
 }

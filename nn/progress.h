@@ -25,7 +25,7 @@ struct ProgressOptions {
 /// On a terminal it redraws one line, a few times a second; elsewhere it prints a line every few seconds.
 class Progress {
  public:
-  /// ValueError unless 0 <= options.done <= total.
+  /// ValueError unless 0 <= options.done <= total, and if out is null or seconds is NaN.
   explicit Progress(Int total, const ProgressOptions& options = {});
   ~Progress();  ///< ends the line on the terminal
   Progress(const Progress&) = delete;

@@ -73,13 +73,9 @@ void save(const std::filesystem::path& path, const StateDict& tensors, const Met
 
 LoadedFile load(const std::filesystem::path& path, Device device) {
   const std::string file = path.string();
-  std::error_code error;
-  const bool regular = std::filesystem::is_regular_file(path, error);
-  check<IoError>(!error, "nn::load: ", file, ": cannot open: ", error.message());
-  check<IoError>(regular, "nn::load: ", file, ": must be a regular file");
-  const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
-  std::ifstream in(path, std::ios::binary);
-  check<IoError>(!error && in.is_open(), "nn::load: ", file, ": cannot open (is it readable?)");
+  detail::InputFile input("nn::load", path);
+  std::ifstream& in = input.stream;
+  const int64_t file_bytes = input.bytes;
   check<IoError>(file_bytes >= 8, "nn::load: ", file, ": a file has at least 8 bytes, got ", file_bytes);
 
   unsigned char first[8];

@@ -43,8 +43,8 @@ class Archive {
     in_.clear();
     in_.seekg(static_cast<std::streamoff>(begin));
     in_.read(text.data(), static_cast<std::streamsize>(size));
-    refuse_unless(static_cast<uint64_t>(in_.gcount()) == size, "the file can be read",
-                  str(in_.gcount(), " of ", size, " bytes at ", begin));
+    check<IoError>(static_cast<uint64_t>(in_.gcount()) == size, where_, ": cannot read ", size, " bytes at ",
+                   begin, ", got ", in_.gcount());
     return text;
   }
 

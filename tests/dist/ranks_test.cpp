@@ -387,6 +387,13 @@ TEST_P(DataParallelTest, SyncBatchNormIsBatchNormOfTheWholeBatch) {
   }
 }
 
+TEST_P(DataParallelTest, SyncBatchNormNeedsTwoElements) {
+  dist::SyncBatchNorm3d norm({.num_features = 2, .tensor = {.device = device}});
+  const auto of_samples = [&](int64_t n) { return norm(ones({n, 2, 1, 1, 1}, {.device = device})); };
+  EXPECT_THROW(of_samples(rank == size - 1), ShapeError);
+  EXPECT_EQ(of_samples(2).shape(), (Shape{2, 2, 1, 1, 1}));
+}
+
 TEST_P(DataParallelTest, BuffersFollowRank0) {
   nn::BatchNorm3d norm({.num_features = 1, .tensor = {.device = device}});
   DataParallel parallel(norm);

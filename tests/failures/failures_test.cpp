@@ -1,6 +1,7 @@
 // What the library promises when the system fails it, with failures at every place (inject.h).
 #include "tests/failures/fail_each.h"
 #include "tests/support/test.h"
+#include "tests/support/tree.h"
 
 #if VOXGRAD_INJECTS_CUDA
 #include <sys/wait.h>
@@ -77,15 +78,19 @@ TEST(Failures, WhatALoadReturnsIsComplete) {
   const Tensor x = normal({5, 7}, {f32});
   nn::save(folder / "file", {{"x", x}}, {{"k", "v"}});
   save_npy(folder / "array", x);
-  Tensor loaded, array;
+  std::filesystem::copy_file(testing::tree / "tests/fuzz/corpus/npy/stored.npz", folder / "archive");
+  Tensor loaded, array, member;
   for (const Failing kind : of_files) {
     fail_each(
-        kind, [&] { loaded = array = {}; },
+        kind, [&] { loaded = array = member = {}; },
         [&] {
           loaded = nn::load(folder / "file").tensors.at("x");
           array = load_npy(folder / "array");
+          member = load_npz(folder / "archive").at("a");
         },
-        [&](bool returned) { EXPECT_TRUE(!returned || (same_bits(loaded, x) && same_bits(array, x))); });
+        [&](bool returned) {
+          EXPECT_TRUE(!returned || (same_bits(loaded, x) && same_bits(array, x) && sum(member).item() == 15));
+        });
   }
 }
 

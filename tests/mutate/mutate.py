@@ -17,7 +17,8 @@ OPERATORS make more such mutants, of all sources and of headers that few files i
 folder and from each operator, the same ones for the same --seed. survivors.txt lists mutants that no test can or need
 notice; their notes say why.
 
-All mutants are in one build of a copy of the tree, in build/mutate (VOXGRAD_PRESET: cpu-release). The environment
+All mutants are in one build of a copy of the tree, in build/mutate (VOXGRAD_PRESET: cpu-release; with a preset of CUDA,
+the host code of cuda/ has mutants too). The environment
 variable VOXGRAD_MUTANT chooses one (switch.h). Those that do not compile are left out. Each test of ctest runs once and
 notes which mutants it reaches. A mutant meets the tests that reach it, the quickest first. It is killed if one fails,
 crashes or takes too long. The exit status is 1 if a mutant survives that is not in survivors.txt.
@@ -269,17 +270,20 @@ def build(mutants, *targets):
         run = subprocess.run(["ninja", "-C", str(BUILD), "-k0", *targets], capture_output=True, text=True)
         if run.returncode == 0:
             return mutants
-        wrong, where = [], []
+        wrong, doubtful, where = [], [], []
         for line in run.stdout.split("\n"):
             if re.search("required from|constexpr", line):
                 where.append(line)  # of the error or warning that follows
-            elif "warning:" in line or re.search("not declared|is undefined", line):
+            elif "warning:" in line:
                 where = []
             elif "error" in line or "detected during" in line:  # nvcc says after its error where a template is used
                 line = re.sub(r"at line (\d+) of \W?([\w/.-]+)", r"\2:\1:", line)
+                # What is not declared may be so because of an error before.
+                blamed = doubtful if re.search("not declared|is undefined", line) else wrong
                 for path, number in re.findall(r"([\w/.-]+\.\w+)[:(](\d+)[:)]", " ".join([*where, line])):
-                    wrong += [m for m in [at.get((path, int(number)))] if m and m not in wrong]
+                    blamed += [m for m in [at.get((path, int(number)))] if m and m not in blamed]
                 where = []
+        wrong = wrong or doubtful
         if not wrong:
             sys.exit(run.stdout + "mutate: does not build")
         print(f"{len(wrong)} mutants do not compile", flush=True)
@@ -373,11 +377,17 @@ def main():
     parser.add_argument("--seconds", type=float, default=300, help="of the tests that a mutant meets, at most")
     options = parser.parse_args()
     kernels = options.kernels
+    if kernels and not PRESET.startswith("cuda"):
+        parser.error(f"--kernels needs a preset with CUDA, as in VOXGRAD_PRESET=cuda-release; got {PRESET}")
+    if options.sample < 0 or options.jobs < 1 or not options.seconds > 0:
+        parser.error("needs --sample >= 0, --jobs >= 1 and --seconds > 0")
     listed = [] if kernels else [m for m in read_mutants(FOLDER / "mutants.txt") if m.path.startswith(options.path)]
     accepted = {m.key() for m in read_mutants(FOLDER / "survivors.txt")}
     mutants = listed + generate(options.path, options.sample, options.seed, kernels, listed)
     for number, mutant in enumerate(mutants, 1):
         mutant.number = number
+    if not mutants:
+        parser.error(f"found no place to change below '{options.path}'; a path is as in `git ls-files`")
     built = build(mutants, "voxgrad_tests")
     for mutant in listed:
         if mutant not in built:

@@ -76,6 +76,9 @@ TEST_P(Augment, ZoomsByHand) {
   EXPECT_EQ(zoomed(1, {1, 1, 6}), (Doubles{0, 0, 1, 2, 3, 0}));
   const Tensor precise = full({1, 1, 4}, 1 + 0x1p-40, on(f64));
   EXPECT_EQ(values(random_spatial({precise}, {.zoom = {2, 2}}, random)[0]), Doubles(4, 1 + 0x1p-40));
+  const int64_t large = (int64_t{1} << 24) + 1;  // which f32 rounds
+  const Tensor labels = full({1, 1, 4}, large, on(i64));
+  EXPECT_EQ(random_spatial({labels}, {.zoom = {2, 2}}, random)[0].to_vector<int64_t>(), Ints(4, large));
   const Sample same{counting({1, 1, 4}, f32)};
   EXPECT_EQ(random_spatial(same, {}, random)[0].impl(), same[0].impl());
 }

@@ -199,6 +199,10 @@ TEST_F(SerializeFileTest, WritersOfOneNameDoNotMix) {
 
 TEST_F(SerializeFileTest, RefusesWhatIsNotAReadableFile) {
   EXPECT_ERRORS(IoError, nn::load(folder / "absent"), nn::load(folder.path()), nn::load("/dev/null"));
+  nn::save(folder / "x", {});
+  const std::string cut = (folder / "x").string() + std::string("\0y", 2);
+  EXPECT_REFUSED(IoError, nn::load(cut), "must have no zero byte");
+  EXPECT_REFUSED(IoError, nn::save(cut, {}), "must have no zero byte");
   for (const auto& [first, name] :
        {std::pair("PK\3\4....", "torch.save"), {"\x80\2.......", "before PyTorch 1.6"}}) {
     std::ofstream(folder / "weights.pt") << first << std::string(99, 'x');

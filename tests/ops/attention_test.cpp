@@ -35,6 +35,13 @@ TEST_P(AttentionTest, IsItsDefinitionWithEveryMask) {
     EXPECT_TRUE(
         allclose(scaled_dot_product_attention(q, k, v, {.attn_mask = seen}), defined(q, k, v, added)));
   }
+  // One mask for each head, with as many numbers as one for all would have if it were square.
+  for (const auto& [heads, length, keys] : {std::tuple(2, 1, 2), std::tuple(2, 2, 1)}) {
+    const Tensor few = normal({heads, length, 4}, on(f64), 5), far = normal({heads, keys, 4}, on(f64), 6),
+                 mask = normal({heads, length, keys}, on(f64), 7);
+    EXPECT_TRUE(allclose(scaled_dot_product_attention(few, far, far, {.attn_mask = mask}),
+                         defined(few, far, far, mask)));
+  }
   const Tensor rows = arange(5, on(i64)).unsqueeze(1), columns = arange(7, on(i64));
   EXPECT_TRUE(allclose(scaled_dot_product_attention(q, k, v, {.is_causal = true}),
                        scaled_dot_product_attention(q, k, v, {.attn_mask = ge(rows, columns)})));

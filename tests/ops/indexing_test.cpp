@@ -176,6 +176,9 @@ TEST_P(Indexing, UnpoolingPutsMaximaBack) {
   EXPECT_EQ(values(max_unpool2d(y, indices, {.kernel_size = 2})), (Doubles{0, 5, 0, 0, 0, 0, 9, 0}));
   EXPECT_EQ(max_unpool2d(y, indices, {.kernel_size = 2, .output_size = {{3, 5}}}).shape(), (Shape{1, 3, 5}));
   EXPECT_THROW(max_unpool2d(y, indices, {.kernel_size = 1}), ShapeError);
+  EXPECT_ERRORS(ValueError, max_unpool2d(y, indices, {.kernel_size = 0, .output_size = {{2, 4}}}),
+                max_unpool2d(y, indices, {.kernel_size = 2, .stride = 0, .output_size = {{2, 4}}}),
+                max_unpool2d(y, indices, {.kernel_size = 2, .padding = 2, .output_size = {{2, 4}}}));
 }
 
 TEST_P(Indexing, EinsumFollowsItsEquation) {

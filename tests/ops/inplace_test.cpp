@@ -80,6 +80,14 @@ TEST_P(InplaceTest, OverlappingMemory) {
   EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 24, 84, 2, 32, 98, 4, 40, 112}));
 }
 
+// Rows of 4 elements that begin at every second or fourth one.
+TEST_P(InplaceTest, RowsThatShareElementsAreRefused) {
+  const auto rows = [&](int64_t apart) { return detail::alias(zeros({8}, on(f32)), 0, {2, 4}, {apart, 1}); };
+  EXPECT_THROW(rows(2).fill_(1), ValueError);
+  EXPECT_THROW(rows(3).fill_(1), ValueError);
+  EXPECT_EQ(values(rows(4).fill_(1)), Doubles(8, 1));
+}
+
 TEST_P(InplaceTest, VersionAndGradMode) {
   Tensor x = zeros({3}, on(f32)), other = zeros({3}, on(f32));
   const auto version = [&] { return x.impl()->storage->version(); };
