@@ -34,6 +34,7 @@ void Optimizer::add_parameters(std::vector<Tensor> parameters, double lr) {
     check<ValueError>(seen.insert(p.impl().get()).second, which,
                       " is given twice; each step would update it twice");
     check<GradError>(p.is_leaf(), which, " must be a leaf, but is the result of an op");
+    check<DTypeError>(is_floating(p.dtype()), which, " must have a floating dtype, got ", p.dtype());
     detail::check_writable("Optimizer", str("parameter ", parameters_.size() + i, name).c_str(), p);
   }
   groups_.resize(groups_.size() + parameters.size(), lr_.size());

@@ -63,7 +63,7 @@ class Optimizer {
 
  protected:
   Optimizer() = default;
-  /// Adds a group. Throws GradError unless all are leaves, ValueError for no parameters,
+  /// Adds a group. Throws GradError unless all are leaves, DTypeError unless floating, ValueError for none,
   /// duplicates, or a parameter several elements of which share one place in memory.
   void add_parameters(std::vector<Tensor> parameters, double lr);
 

@@ -174,6 +174,8 @@ TEST_P(CheckpointTest, Errors) {
   const auto changes_use = [&](const Tensor& t) { return ++runs == 1 ? t * 1 : t * w; };
   EXPECT_THROW(grad({sum(checkpoint(changes_use, x))}, {x}), GradError);
   EXPECT_THROW(checkpoint([](const Tensor&) { return Tensor(); }, x), ValueError);
+  EXPECT_MESSAGE(ValueError, checkpoint(std::function<Tensor(const Tensor&)>(), x),
+                 "checkpoint: argument 'function' is an empty function");
   // The second run's exception reaches the caller, and the generator goes on where it was.
   runs = 0;
   const auto throws = [&](const Tensor& t) {

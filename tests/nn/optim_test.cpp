@@ -387,6 +387,8 @@ TEST(OptimStateTest, ErrorsSayWhichParameter) {
       "Optimizer: parameter 2 'head.bias' of shape (2,) is given twice; each step would update it twice");
   EXPECT_EQ(message_of<GradError>(making({p, p * 2.0})),
             "Optimizer: parameter 1 of shape (1,) must be a leaf, but is the result of an op");
+  EXPECT_EQ(message_of<DTypeError>(making({p, zeros({2}, {i64})})),
+            "Optimizer: parameter 1 of shape (2,) must have a floating dtype, got i64");
   EXPECT_EQ(message_of<ValueError>(making({p, p})),
             "Optimizer: parameter 1 of shape (1,) is given twice; each step would update it twice");
   EXPECT_EQ(message_of<ValueError>(making({p, zeros({1}).expand({4}).set_requires_grad()})),

@@ -235,7 +235,8 @@ TEST_P(Pool3dKernels, MaximaWithoutIndicesAreThoseWithIndices) {
       }
       const Tensor x = make(v, shape, dtype);
       for (const MaxPool3dOptions& options :
-           {MaxPool3dOptions{.kernel_size = 2}, MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1},
+           {MaxPool3dOptions{.kernel_size = 2}, MaxPool3dOptions{.kernel_size = 2, .padding = {1, 0, 0}},
+            MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1},
             MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1, .ceil_mode = true},
             MaxPool3dOptions{.kernel_size = {1, 2, 3}, .stride = {1, 1, 2}, .padding = {0, 0, 1}},
             MaxPool3dOptions{.kernel_size = {4, 5, 3}, .stride = 2, .padding = {2, 1, 1}},
