@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <voxgrad/core/check.h>
 #include <voxgrad/core/tensor.h>
 
 namespace vox {
@@ -42,12 +41,10 @@ requires(std::convertible_to<const Tensors&, const Tensor&>&&...) auto checkpoin
   static_assert(std::is_copy_constructible_v<F>,
                 "checkpoint: the function is copied, which a module cannot be; pass a lambda: "
                 "checkpoint([&](const Tensor& x) { return block(x); }, x)");
-  if constexpr (std::is_constructible_v<bool, const F&> &&
-                !std::is_convertible_v<const F&, bool>)  // such as std::function
-    check<ValueError>(static_cast<bool>(function), "checkpoint: argument 'function' is an empty function");
   using Result = std::invoke_result_t<F&, const Tensors&...>;
   static_assert(std::is_same_v<Result, Tensor> || std::is_same_v<Result, std::vector<Tensor>>,
                 "checkpoint: f must return a Tensor or a std::vector<Tensor>");
+  detail::check_callable<Result(const Tensors&...)>("checkpoint", "function", function);
   const auto call = [f = F(std::forward<Function>(function))](
                         const std::vector<Tensor>& in) mutable -> std::vector<Tensor> {
     const auto apply = [&]<size_t... i>(std::index_sequence<i...>) { return f(in[i]...); };

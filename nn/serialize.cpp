@@ -73,9 +73,7 @@ void save(const std::filesystem::path& path, const StateDict& tensors, const Met
 
 LoadedFile load(const std::filesystem::path& path, Device device) {
   const std::string file = path.string();
-  detail::InputFile input("nn::load", path);
-  std::ifstream& in = input.stream;
-  const int64_t file_bytes = input.bytes;
+  auto [file_bytes, in] = detail::InputFile("nn::load", path);
   check<IoError>(file_bytes >= 8, "nn::load: ", file, ": a file has at least 8 bytes, got ", file_bytes);
 
   unsigned char first[8];

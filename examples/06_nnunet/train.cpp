@@ -62,17 +62,16 @@ LabelledScan read_labelled(const TrainOptions& o, const Model& model, const Scan
                         "along axis ", axis, " spacing ", image.spacing[axis], ", the scan ",
                         scan.spacing[axis], "; origin ", image.origin[i], ", the scan ", scan.origin[i],
                         "; direction ", image.direction[axis][i], ", the scan ", scan.direction[axis][i]);
+  const std::vector<int64_t> allowed = allowed_labels(model.labels);
   std::array<bool, Volume::kOutside> known{};
-  for (const int64_t label : allowed_labels(model.labels)) known[static_cast<size_t>(label)] = true;
+  for (const int64_t label : allowed) known[static_cast<size_t>(label)] = true;
   for (const float value : image.data.to(vox::f32).to_vector<float>()) {
     if (value >= 0 && value < Volume::kOutside && value == std::floor(value) &&
         known[static_cast<size_t>(value)])
       continue;
-    std::string allowed;
-    for (const int64_t label : allowed_labels(model.labels))
-      allowed += vox::str(allowed.empty() ? "" : ", ", label);
-    throw ModelError(
-        vox::str(file.string(), ": a voxel has label ", value, "; dataset.json allows ", allowed));
+    std::string list;
+    for (const int64_t label : allowed) list += vox::str(list.empty() ? "" : ", ", label);
+    throw ModelError(vox::str(file.string(), ": a voxel has label ", value, "; dataset.json allows ", list));
   }
   return {scan, image.data.to(vox::i64)};
 }

@@ -88,7 +88,8 @@ def watch(args, number=0, environment=None):
     while seed < end:
         command = [sys.executable, str(Path(__file__).parent), "--worker", "--library", args.library, "--device", args.device,
                    "--seed", str(seed), "--count", str(end - seed), "--jobs", str(args.jobs), "--minutes", str(args.minutes),
-                   *(["--first"] if args.first else []), *(["--package", args.package] if args.package else []), "--kinds", *args.kinds]
+                   *(["--first"] if args.first else []), *(["--package", args.package] if args.package else []),
+                   "--kinds", *args.kinds]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {}))
         name = None
         for message in map(json.loads, process.stdout):

@@ -18,10 +18,10 @@ folder and from each operator, the same ones for the same --seed. survivors.txt 
 notice; their notes say why.
 
 All mutants are in one build of a copy of the tree, in build/mutate (VOXGRAD_PRESET: cpu-release; with a preset of CUDA,
-the host code of cuda/ has mutants too). The environment
-variable VOXGRAD_MUTANT chooses one (switch.h). Those that do not compile are left out. Each test of ctest runs once and
-notes which mutants it reaches. A mutant meets the tests that reach it, the quickest first. It is killed if one fails,
-crashes or takes too long. The exit status is 1 if a mutant survives that is not in survivors.txt.
+the host code of cuda/ has mutants too). The environment variable VOXGRAD_MUTANT chooses one (switch.h). Those that do
+not compile are left out. Each test of ctest runs once and notes which mutants it reaches. A mutant meets the tests that
+reach it, the quickest first. It is killed if one fails, crashes or takes too long. The exit status is 1 if a mutant
+survives that is not in survivors.txt.
 """
 
 import argparse

@@ -80,7 +80,7 @@ TEST_P(InplaceTest, OverlappingMemory) {
   EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 24, 84, 2, 32, 98, 4, 40, 112}));
 }
 
-// Rows of 4 elements that begin at every second or fourth one.
+// Rows of 4 elements that begin 2, 3 or 4 elements apart.
 TEST_P(InplaceTest, RowsThatShareElementsAreRefused) {
   const auto rows = [&](int64_t apart) { return detail::alias(zeros({8}, on(f32)), 0, {2, 4}, {apart, 1}); };
   EXPECT_THROW(rows(2).fill_(1), ValueError);
