@@ -23,7 +23,7 @@ ARCHITECTURES = "80 86 89 90a 100 120".split()
 # (Of mma, the spilled registers are none of those that the loop of products reads.)
 SPILLS = [
     ("mma", "weight_grad_kernelILNS0_3ptx7OperandE2ELi2E", 76),  # f16x3
-    ("mma", "F16Pair", 20),
+    ("mma", "F16Pair", 28),
     ("few_channels", "split_kernel", 44), ("few_channels", "product_kernel", 52), ("few_channels", "add_splits", 8),
     ("patches", "split_kernel", 240),
     ("strided", "scaled_product_kernel", 118),

@@ -53,6 +53,7 @@ struct F16;
 struct Tf32x3;
 struct F16x3;
 struct F16Pair;
+struct F16OfF32;
 struct ScaledF16;
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
@@ -75,10 +76,11 @@ template <class Numbers>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
 
-/// Any GPU since sm_80; windows that fit in shared memory. The workspace is a copy of the input with its
-/// channels last, the packed weights, and up to 64 MiB of partial sums. Weight gradients: of that dtype
-/// (Bf16, F16), or of f32 (ScaledF16, F16Pair); the workspace is a copy of both operands with their channels
-/// last, of 2 bytes a number (F16Pair: 4), and partial sums: 32 MiB, or one padded copy of dweight in f32.
+/// Any GPU since sm_80; windows that fit in shared memory. Operands are of 16 bits (Bf16, F16), or of f32
+/// (F16OfF32, F16Pair; in weight gradients ScaledF16, F16Pair). The workspace is a copy of the input, of 2
+/// bytes a number (f32: 4), the packed weights, and up to 64 MiB of partial sums. Weight gradients copy both
+/// operands (ScaledF16: 2 bytes a number), and have 32 MiB of partial sums, or one padded copy of dweight in
+/// f32.
 namespace mma {
 template <class Storage, class Operand>
 void run(const Conv3dCall& call);

@@ -85,7 +85,7 @@ constexpr Row table[]{
      {patches_weight_grad_work, patches::run_weight_grad<Parts<2>>}, "direct"},
     {"patches_bf16x6",      at_highest,      bf16x6,      any_gpu, {patches_work, patches::run<Parts<3>>},
      {patches_weight_grad_work, patches::run_weight_grad<Parts<3>>}, "direct"},
-    {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<float, Tf32>},
+    {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<float, F16OfF32>},
      {mma_weight_grad_work, mma::run_weight_grad<ScaledF16>}},
     {"mma_bf16_of_f32",     rounded_to_bf16, bf16_of_f32, any_gpu, {mma_work, mma::run<float, Bf16>}},
     {"mma_bf16",            is_bf16,         of_16_bits,  any_gpu, {mma_work, mma::run<bfloat16, Bf16>},

@@ -84,14 +84,16 @@ std::optional<Work> direct_weight_grad_work(const Conv3dGeometry& g, const Numbe
 
 // ---- mma --------------------------------------------------------------------------------------------------
 
+/// Of a copy. f32 that becomes scaled f16 is read twice: first for its largest values.
+int reads(const Numbers& n) { return n.storage == 4 && n.operand == 4 && !n.split() ? 2 : 1; }
+
 std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                              const Machine& machine) {
-  // Split, the copy is f32.
-  const mma::OperandKind kind{n.split() ? 4 : n.operand, n.split() ? 2 : 1};
-  const auto& planned = recall<mma::make_plan>(g, transposed, kind, true, machine);
+  const int parts = n.split() ? 2 : 1;
+  const auto& planned = recall<mma::make_plan>(g, transposed, parts, true, machine);
   if (!planned) return std::nullopt;
   return Work{.products = planned->cycles,
-              .bytes = copied_bytes(g, transposed, {n.storage, kind.bytes}),
+              .bytes = copied_bytes(g, transposed, {reads(n) * n.storage, 2 * parts}),
               .weights = weights(g)};
 }
 
@@ -100,8 +102,7 @@ std::optional<Work> mma_weight_grad_work(const Conv3dGeometry& g, const Numbers&
   const auto& p = recall<mma::make_weight_grad_plan>(g, parts);
   if (!p) return std::nullopt;
   Work work = mma::work_of(*p, parts);
-  const int reads = n.storage == 4 && !n.split() ? 2 : 1;  // scaled f16: the largest values are found first
-  work.bytes = (reads * n.storage + 2 * parts) * numbers_of_grids(g);
+  work.bytes = (reads(n) * n.storage + 2 * parts) * numbers_of_grids(g);
   work.weights = weights(g);
   return work;
 }

@@ -1,15 +1,16 @@
 #pragma once
 
-// f32 numbers of any size as pairs of f16 numbers, for kernels that split what is in shared memory.
+// f32 numbers of any size as f16 numbers, or as pairs of them.
 //
 // Note [Bands]
-//   x * scale = high + low, two f16 numbers, has all 22 bits if it lies in [2^-14, 2^15); the low one is
-//   stored times 2^11. That is a band, 29 powers of two. The first band of a tensor begins at its largest
-//   finite number, and others follow below it. A kernel multiplies the numbers of one band at a time, with
-//   zeros in place of the others, and undoes the scale when sums of a few products move to f32. Nearly all
-//   data meet one band only. Where there are more, what a block has loaded is multiplied again, in the bands
-//   that it holds. So numbers of any size have all their bits; only Inf and NaN have no parts, and become
-//   NaN. (Below 2^-100 of a first band at 1, scales would exceed f32, and the last band has fewer bits.)
+//   x * scale = high + low, two f16 numbers, has all 22 bits if it lies in [2^-14, 2^15), and high alone 11;
+//   the low one is stored times 2^11. That is a band, 29 powers of two. The first band of a tensor begins at
+//   its largest finite number, and others follow below it. A kernel multiplies the numbers of one band at a
+//   time, with zeros in place of the others, and undoes the scale when sums of a few products move to f32.
+//   Nearly all data meet one band only. Where there are more, what a block has loaded is multiplied again, in
+//   the bands that it holds. So numbers of any size have all their bits; only Inf and NaN have no parts, and
+//   become NaN. (Below 2^-100 of a first band at 1, scales would exceed f32, and the last band has fewer
+//   bits.)
 
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 
@@ -38,6 +39,8 @@ class Bands {
   __device__ __forceinline__ float scale(int band) const {
     return __uint_as_float(static_cast<unsigned>(min(268 - top_ + width * band, 253)) << 23);
   }
+  /// Those that a tensor with this range has.
+  __device__ __forceinline__ int count(const SizeRange& range) const { return of(~range.not_least) + 1; }
   /// The last one, whose scale is an f32.
   __device__ __forceinline__ int last() const { return max(top_ - 15, 0) / width; }
   /// The band of a number of this size; of Inf and NaN the first.

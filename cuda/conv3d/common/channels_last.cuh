@@ -7,7 +7,6 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/cuda/conv3d/common/bands.cuh>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/scale.cuh>
 #include <voxgrad/cuda/runtime/dependent.cuh>
@@ -39,12 +38,6 @@ constexpr int64_t channels_last_bytes(int64_t batch, int64_t channels, int64_t c
 // once.
 constexpr int tile_cells = 64, tile_words = 32, tile_threads = 256;
 
-/// f32 as it is: kernels split it later (bands.cuh). Its copy finds out the range of sizes.
-struct Whole {
-  using Element = uint32_t;
-  static __device__ __forceinline__ Element part(float x) { return __float_as_uint(x); }
-};
-
 /// One or two channels of a cell as the tensor cores read them.
 template <class Operand, class Storage>
 __device__ __forceinline__ uint32_t
@@ -68,29 +61,17 @@ word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)]) {
 /// rounded to the operand; zeros follow the channels. Channels in groups are a batch of batch x groups. The
 /// result is aligned to 16 bytes.
 struct ChannelsLast {
-  int groups, channels, words;  ///< channels of a cell in a group, and the words that hold them
-  int64_t cells;                ///< of a sample
+  int channels, words;  ///< channels of a cell in a group, and the words that hold them
+  int64_t cells;        ///< of a sample
   int cell_tiles, word_tiles, blocks;
   bool aligned;  ///< x and the cells of a channel are multiples of 16 bytes
 };
 
-/// Adds four channels of a cell; the neighbouring lane has four more.
-__device__ __forceinline__ void add_sizes(SizeRange& sizes, const uint32_t* words) {
-  unsigned most = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    if (const unsigned size = words[i] & 0x7fffffff; size < 0x7f800000) most = max(most, size);
-  sizes.largest = max(sizes.largest, most);
-  most = max(most, __shfl_xor_sync(0xffffffff, most, 1));
-  if (most > 0) sizes.not_least = max(sizes.not_least, ~most);
-}
-
-/// What a block does. `largest`: of each channel of all groups, for ScaledF16 (scale.cuh); `range` for Whole.
+/// What a block does. `largest`: of each channel, for ScaledF16 (scale.cuh).
 template <class Storage, class Operand>
 __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x, uint32_t* __restrict__ to,
                                                    const ChannelsLast& p, int block,
-                                                   const float* largest = nullptr,
-                                                   SizeRange* range = nullptr) {
+                                                   const float* largest = nullptr) {
   constexpr int per_word = 4 / sizeof(typename Operand::Element), run = 16 / sizeof(Storage);
   __shared__ uint32_t tile[tile_cells][tile_words + 1];
   const int word0 = block % p.word_tiles * tile_words;
@@ -115,8 +96,7 @@ __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x
           value[c][j] = channel < p.channels && j < left ? from[j] : Storage(0.0f);
       }
       if constexpr (std::is_same_v<Operand, ScaledF16>) {
-        const int64_t of_all = sample % p.groups * p.channels + channel;
-        const float scale = channel < p.channels ? ScaledF16::scale_for(largest[of_all]) : 0;
+        const float scale = channel < p.channels ? ScaledF16::scale_for(largest[channel]) : 0;
 #pragma unroll
         for (int j = 0; j < run; ++j) value[c][j] *= scale;
       }
@@ -130,31 +110,21 @@ __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x
     }
   }
   __syncthreads();
-  SizeRange sizes{};
 #pragma unroll
   for (int i = threadIdx.x; i < tile_cells * tile_words / 4; i += tile_threads) {
     const int cell = i / (tile_words / 4), word = i % (tile_words / 4) * 4;
     const uint32_t* const from = &tile[cell][word];
-    if constexpr (std::is_same_v<Operand, Whole>) add_sizes(sizes, from);
     if (cell0 + cell >= p.cells || word0 + word >= p.words) continue;  // a row has a multiple of 8 words
     *reinterpret_cast<uint4*>(to + (sample * p.cells + cell0 + cell) * p.words + word0 + word) =
         make_uint4(from[0], from[1], from[2], from[3]);
-  }
-  if constexpr (std::is_same_v<Operand, Whole>) {
-    sizes = {__reduce_max_sync(0xffffffff, sizes.largest), __reduce_max_sync(0xffffffff, sizes.not_least)};
-    // A stale value only costs an instruction more.
-    if (threadIdx.x % 32 == 0 && sizes.largest > range->largest) atomicMax(&range->largest, sizes.largest);
-    if (threadIdx.x % 32 == 0 && sizes.not_least > range->not_least)
-      atomicMax(&range->not_least, sizes.not_least);
   }
 }
 
 /// `batch` counts samples of so many channels: those of each group apart.
 template <class Storage, class Operand>
-ChannelsLast channels_last(const Storage* x, int64_t batch, int64_t channels, int64_t cells,
-                           int64_t groups = 1) {
+ChannelsLast channels_last(const Storage* x, int64_t batch, int64_t channels, int64_t cells) {
   ChannelsLast p{};
-  p.groups = narrow(groups), p.channels = narrow(channels);
+  p.channels = narrow(channels);
   p.words = narrow(padded_channels<Operand>(channels) * int64_t{sizeof(typename Operand::Element)} / 4);
   p.cells = cells;
   p.cell_tiles = narrow(ceil_div(cells, tile_cells));
@@ -172,79 +142,53 @@ struct ChannelsLastPass {
   const Storage* x;
   uint32_t* to;
   const float* largest;
-  SizeRange* range;
   ChannelsLast p;
 };
 
-/// One pass, or two: by the first blocks and by the others. Nothing if *only_if is 0.
+/// Two passes: by the first blocks and by the others.
 template <class Storage, class Operand>
 __global__ void __launch_bounds__(tile_threads)
     channels_last_kernel(const __grid_constant__ ChannelsLastPass<Storage> a,
-                         const __grid_constant__ ChannelsLastPass<Storage> b, const int64_t* only_if) {
+                         const __grid_constant__ ChannelsLastPass<Storage> b) {
   ptx::let_next_kernel_start();
-  if (only_if && *only_if == 0) return;
-  for (int64_t block = blockIdx.x; block < int64_t{a.p.blocks} + b.p.blocks; block += gridDim.x) {
-    if (block < a.p.blocks)
-      channels_last_tile<Storage, Operand>(a.x, a.to, a.p, narrow(block), a.largest, a.range);
-    else
-      channels_last_tile<Storage, Operand>(b.x, b.to, b.p, narrow(block - a.p.blocks), b.largest, b.range);
-    __syncthreads();  // its shared memory has been read
-  }
+  const unsigned block = blockIdx.x, of_a = static_cast<unsigned>(a.p.blocks);
+  if (block < of_a)
+    channels_last_tile<Storage, Operand>(a.x, a.to, a.p, static_cast<int>(block), a.largest);
+  else
+    channels_last_tile<Storage, Operand>(b.x, b.to, b.p, static_cast<int>(block - of_a), b.largest);
 }
 
-/// A block of a grid must start to find out that it has nothing to do, so with `only_if` there are few.
-inline unsigned blocks_if(const int64_t* only_if, int64_t blocks) {
-  return static_cast<unsigned>(std::min<int64_t>(blocks, only_if ? 2048 : most_int));
-}
-
-/// A channels-last copy of an operand whose channels are in groups, in memory of the launch.
-template <class Operand, class Storage_ = std::conditional_t<std::is_same_v<Operand, ScaledF16> ||
-                                                                 std::is_same_v<Operand, Whole>,
-                                                             float, typename Operand::Element>>
+/// A channels-last copy, in memory of the launch.
+template <class Operand>
 class ChannelsLastCopy {
  public:
-  using Storage = Storage_;
+  using Storage = std::conditional_t<std::is_same_v<Operand, ScaledF16>, float, typename Operand::Element>;
 
   /// Its memory; make() fills it.
-  ChannelsLastCopy(const Launch& launch, const Tensor& x, int64_t groups = 1)
-      : cells_(channels_last<Storage, Operand>(vox::detail::ptr<Storage>(x), x.size(0) * groups,
-                                               x.size(1) / groups, x.size(2) * x.size(3) * x.size(4),
-                                               groups)),
-        memory_(launch, channels_last_bytes<Operand>(x.size(0) * groups, x.size(1) / groups, cells_.cells)),
-        pass_{vox::detail::ptr<Storage>(x), as<uint32_t>(), nullptr, nullptr, cells_} {
+  ChannelsLastCopy(const Launch& launch, const Tensor& x)
+      : cells_(channels_last<Storage, Operand>(vox::detail::ptr<Storage>(x), x.size(0), x.size(1),
+                                               x.size(2) * x.size(3) * x.size(4))),
+        memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells_.cells)),
+        pass_{vox::detail::ptr<Storage>(x), as<uint32_t>(), nullptr, cells_} {
     if constexpr (std::is_same_v<Operand, ScaledF16>) pass_.largest = largest_.emplace(launch, x).get();
-    if constexpr (std::is_same_v<Operand, Whole>) {
-      pass_.range = range_.emplace(launch, int64_t{sizeof(SizeRange)}).template as<SizeRange>();
-      launch.check(cudaMemsetAsync(pass_.range, 0, sizeof(SizeRange), launch.stream()));
-    }
   }
   static void make(const Launch& launch, const ChannelsLastCopy& a, const ChannelsLastCopy& b) {
-    make(launch, a.pass_, b.pass_, nullptr);
+    const unsigned blocks = static_cast<unsigned>(a.pass_.p.blocks) + static_cast<unsigned>(b.pass_.p.blocks);
+    channels_last_kernel<Storage, Operand><<<blocks, tile_threads, 0, launch.stream()>>>(a.pass_, b.pass_);
+    launch.check();
   }
-  void make(const Launch& launch, const int64_t* only_if) const { make(launch, pass_, {}, only_if); }
 
   template <class T>
   T* as() const {
     return memory_.template as<T>();
   }
-  int cell_bytes() const { return cells_.words * 4; }
   const float* largest() const { return pass_.largest; }
-  const SizeRange* range() const { return pass_.range; }
 
  private:
-  using Pass = ChannelsLastPass<Storage>;
-  static void make(const Launch& launch, const Pass& a, const Pass& b, const int64_t* only_if) {
-    channels_last_kernel<Storage, Operand>
-        <<<blocks_if(only_if, int64_t{a.p.blocks} + b.p.blocks), tile_threads, 0, launch.stream()>>>(a, b,
-                                                                                                     only_if);
-    launch.check();
-  }
-
   ChannelsLast cells_;
   Workspace memory_;
   std::optional<Largest> largest_;
-  std::optional<Workspace> range_;
-  Pass pass_;
+  ChannelsLastPass<Storage> pass_;
 };
 
 }  // namespace vox::cuda::conv

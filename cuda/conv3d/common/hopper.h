@@ -19,13 +19,16 @@ bool has_wgmma();
 /// What choices and plans count with here.
 inline Machine this_machine() { return has_wgmma() ? h200 : since_sm_80; }
 
-/// The number of multiprocessors of the launch's device.
-inline int multiprocessors(const Launch& launch) {
-  int device = 0, count = 0;
+/// A property of the launch's device.
+inline int attribute(const Launch& launch, cudaDeviceAttr which) {
+  int device = 0, value = 0;
   launch.check(cudaGetDevice(&device));
-  launch.check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
+  launch.check(cudaDeviceGetAttribute(&value, which, device));
+  return value;
 }
+
+/// The number of multiprocessors of the launch's device.
+inline int multiprocessors(const Launch& launch) { return attribute(launch, cudaDevAttrMultiProcessorCount); }
 
 /// The launch's device, as plans of Hopper's kernels see it.
 inline Machine machine_of(const Launch& launch) {

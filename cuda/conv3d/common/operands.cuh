@@ -5,6 +5,7 @@
 //   Tf32     f32 rounded to TF32                    one product
 //   Bf16     bf16, or f32 rounded to it             one product
 //   F16      f16                                    one product
+//   F16OfF32 f32, scaled, rounded to f16            one product, as precise as TF32 at twice its rate
 //   Tf32x3   f32 as a sum of two TF32 numbers       three products, as accurate as f32 arithmetic
 //   F16x3, F16Pair
 //            f32, scaled, as a sum of two f16 ones  three products at twice the rate, likewise
@@ -149,8 +150,15 @@ struct F16x3 {
   static constexpr float full = 0x1p-14f, full_weight = 0x1p-3f;
 };
 
-/// The same for kernels that add up the products with a low part apart, times 2^-11: so weights have the
-/// parts of input values, and their range.
+/// f32, scaled by a power of two, rounded to f16, which has as many bits as TF32: see bands.cuh. A weight
+/// below 2^-29 of the largest of its output channel has fewer, and an error of 2^-40 of that one. Inf and NaN
+/// stay so.
+struct F16OfF32 : F16 {
+  static constexpr float full_weight = 0;
+};
+
+/// The same as F16x3 for kernels that add up the products with a low part apart, times 2^-11: so weights have
+/// the parts of input values, and their range.
 struct F16Pair {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;

@@ -121,7 +121,7 @@ __device__ __forceinline__ void pack_granules(const Storage* weight, unsigned ch
 
 constexpr int packing_threads = 256;
 
-/// Whether all weights of an output channel are scaled by one power of two: F16x3, F16Pair.
+/// Whether all weights of an output channel are scaled by one power of two: F16x3, F16Pair, F16OfF32.
 template <class Operand>
 constexpr bool scales_columns = requires {
   Operand::full_weight;
@@ -129,12 +129,13 @@ constexpr bool scales_columns = requires {
 
 /// The same for such operands. A block packs the granules of one output channel, its `column`.
 /// unscale[column] becomes 1 / the power of two. *failed becomes 1 if parts cannot represent some weights: if
-/// all 8 of a granule are too small, but not all 0, or if there is an Inf or NaN.
+/// all 8 of a granule are too small, but not all 0, or if there is an Inf or NaN; never if full_weight is 0.
 template <class Operand, class Layout>
 __device__ __forceinline__ void pack_column(const float* weight, unsigned char* packed,
                                             const Weights& weights, const Layout& layout, int64_t granules,
                                             int64_t column, int64_t columns, float* unscale,
                                             int64_t* failed) {
+  constexpr bool can_fail = Operand::full_weight > 0;
   __shared__ float warp_most[packing_threads / 32];
   const auto for_each_granule = [&](auto f) {
     for (int64_t i = column + threadIdx.x * columns; i < granules; i += packing_threads * columns) {
@@ -147,7 +148,8 @@ __device__ __forceinline__ void pack_column(const float* weight, unsigned char* 
   float most = 0;
   for_each_granule([&](const auto& value, const Granule&) {
 #pragma unroll
-    for (const float x : value) most = larger_size(most, x);
+    for (const float x : value)
+      if (can_fail || isfinite(x)) most = larger_size(most, x);
   });
   // Compared as integers, so that NaN is the largest.
   most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
@@ -168,7 +170,7 @@ __device__ __forceinline__ void pack_column(const float* weight, unsigned char* 
     store_granule<Operand>(value, packed + granule.to, layout);
   });
   if (threadIdx.x == 0) unscale[column] = F16x3::inverse(scale);
-  if (!all_fit) *failed = 1;
+  if (can_fail && !all_fit) *failed = 1;
 }
 
 /// A layout for scaled columns says how many columns (output channels, with those that do not exist) there

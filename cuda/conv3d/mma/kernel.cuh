@@ -8,12 +8,11 @@
 //   m: an image and an output cell     n: an output channel of the group     k: an input channel and a tap
 //
 // The idea: `ldmatrix` takes an address for every row of an operand, 16 bytes that may lie anywhere in shared
-// memory. With the channels last, a row is a granule (8 channels of 16 bits, or 4 of TF32) of any cell. So a
-// window of the input is copied to shared memory once, and multiplied as it lies for all taps: a tap is a
-// shift of all eight addresses. The input was copied with its channels last before
-// (common/channels_last.cuh); this also rounded it.
+// memory. A row is a granule, 8 channels of 16 bits, of any cell. So a window of the input is copied to
+// shared memory once, and multiplied as it lies for all taps: a tap is a shift of all eight addresses. The
+// input was copied in granules before (granules.cuh); this also rounded it.
 //
-// What a block owns: a box of cells of one phase (Note [One rule for every stride and dilation] in plan.h),
+// What a job is: a box of cells of one phase (Note [One rule for every stride and dilation] in plan.h),
 // times up to 64 output channels, in registers; each of its 4 warps has a quarter of the cells. k runs in
 // slices: a few granules of channels, and the taps that share a window (Note [Windows] in plan.h). The
 // weights come in stages of some of a slice's items (pairs of a tap and a granule). Windows and stages have
@@ -21,21 +20,26 @@
 //
 //   wait for this step's weights, and its window            <- one barrier a step
 //   start the next step's weights; at the first step of a slice, the next window
-//   multiply: two items are the k of an instruction, 8 or 16 channels of one tap, or of two taps
+//   multiply: two items are the k of an instruction, 16 channels of one tap, or 8 of two taps
 //
 // Tables in shared memory say where a window's cells lie in the input, which items there are, and where the
-// rows of the product are stored. So the inner loop knows neither axes nor strides.
+// rows of the product are stored. So the inner loop knows neither axes nor strides. Cells and rows are the
+// same for all jobs (cells.h), so a block, which computes many jobs, has them once.
 //
-// Blocks share no results. Where there are few, several share the sum of one box ("split-K"): each stores
+// Jobs share no results. Where there are few, several share the sum of one box ("split-K"): each stores
 // partial sums, which are added in order afterwards. There are no atomics, and the bits never change.
 //
-// Split operands (F16Pair): x = high + low, three products, in the scale of a band (Note [Bands] in
-// common/bands.cuh). A window of f32 is split where it lies, as soon as it is there; each band of the input
-// has slices of its own, which are skipped if the window has no number in it. Weights come in parts, scaled
-// for each output channel. Sums move to f32 registers after a few instructions (Note [Truncating sums] in
-// common/operands.cuh). A value that cannot be split makes its results Inf or NaN, which sets `failed` (Note
-// [Redo] in call.h); so do weights out of range (common/pack.cuh). Unsplit: Note [Values that are not finite]
-// in common/operands.cuh.
+// f32 (F16OfF32, F16Pair) becomes f16, in the scale of a band (Note [Bands] in common/bands.cuh). Each band
+// of the input has slices of its own, the smallest numbers first, which are skipped if the window has no
+// number in it. Weights are scaled for each output channel.
+//
+// One part (F16OfF32): the copy has the first band; windows of others, which are rare, are made from the
+// tensor itself. Inf and NaN: Note [Values that are not finite] in common/operands.cuh.
+//
+// Two parts (F16Pair): x = high + low; a window of f32 is split where it lies, as soon as it is there. Sums
+// of the three products move to f32 registers after a few instructions (Note [Truncating sums] in
+// common/operands.cuh). Tensors and weights out of range set `failed` (Note [Redo] in call.h); so do Inf and
+// NaN, which have no parts, because their results are not finite.
 //
 // What limits it: the rate of mma.sync, which is two thirds of wgmma's on Hopper and all there is elsewhere;
 // and shared memory, from which a warp reads its operands again for every tap.
@@ -43,20 +47,20 @@
 #include <voxgrad/cuda/conv3d/mma/plan.h>
 #include <voxgrad/cuda/conv3d/common/bands.cuh>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/common/pack.cuh>
+#include <voxgrad/cuda/conv3d/mma/granules.cuh>
 #include <voxgrad/cuda/packet.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 namespace vox::cuda::conv::mma {
 
 // ---- What a block owns ------------------------------------------------------------------------------------
-
-template <class Operand>
-constexpr bool is_split = Operand::weight_parts > 1;
 
 /// `Storage` is the type of the output's elements.
 template <class Storage_, class Operand_, int m_tiles_, int n_tiles_>
@@ -67,34 +71,37 @@ struct Block {
   static constexpr TileShape shape{m_tiles, n_tiles};
   static constexpr int part_bytes = shape.columns() * 16, item_bytes = parts * part_bytes;
 
-  static constexpr bool split = is_split<Operand>;
+  static constexpr bool banded = scales_columns<Operand>;
 
   using Sums = float[m_tiles][n_tiles][4];
 };
 
 struct Operands {
-  const uint4* input;            ///< granules, channels last
+  Granules input;
   const unsigned char* weights;  ///< packed (launch.cuh)
-  // Split only.
+  // Banded only.
   const float* unscale;    ///< 1 / scale of each column of the weights
   const SizeRange* range;  ///< of the input
+  const void* tensor;      ///< the input itself, not a copy
 };
 
 /// The block's shared memory; sizes are those of set_memory in plan.cpp.
 struct Shared {
   unsigned char* memory;
-  RowPlace* rows;  ///< of the product
-  Item* items;     ///< of each class
-  int* counts;     ///< of each class: its items
-  int* input;      ///< of each class's window: the granules of the first k-block; -1: zeros
+  CellRange* ranges;  ///< of each class's window, for a job
+  CellEntry* cells;   ///< of a window
+  Item* items;        ///< of each class
+  Row* rows;          ///< of the product
+  int* counts;        ///< of each class: its items
   const Plan& p;
 
   __device__ __forceinline__ Shared(unsigned char* all, int tile_rows, const Plan& plan)
       : memory(all),
-        rows(reinterpret_cast<RowPlace*>(all + plan.tables_at)),
-        items(reinterpret_cast<Item*>(rows + tile_rows)),
-        counts(reinterpret_cast<int*>(items + plan.classes * plan.items)),
-        input(counts + plan.classes),
+        ranges(reinterpret_cast<CellRange*>(all + plan.tables_at)),
+        cells(reinterpret_cast<CellEntry*>(ranges + plan.classes)),
+        items(reinterpret_cast<Item*>(cells + plan.window_cells)),
+        rows(reinterpret_cast<Row*>(items + plan.classes * plan.items)),
+        counts(reinterpret_cast<int*>(rows + tile_rows)),
         p(plan) {}
   __device__ __forceinline__ unsigned char* window(int slice) const {
     return memory + slice % 2 * p.window_bytes;
@@ -102,29 +109,33 @@ struct Shared {
   __device__ __forceinline__ unsigned char* stage(int step) const {
     return memory + 2 * p.window_bytes + step % 2 * p.stage_bytes;
   }
-};
 
-/// Fills the tables for a job.
-template <class Block>
-__device__ __forceinline__ void set_tables(const Shared& shared, const Job& job, const Phases& phases) {
-  constexpr int rows = Block::shape.rows(), threads = TileShape::threads;
-  const Plan& p = shared.p;
-  const int thread = threadIdx.x;
+  /// Fills the tables of all jobs.
+  __device__ __forceinline__ void set_cells(int tile_rows) const {
 #pragma unroll 1
-  for (int row = thread; row < rows; row += threads) shared.rows[row] = row_at(p, job, phases, row);
+    for (int i = threadIdx.x; i < tile_rows; i += TileShape::threads) rows[i] = row_at(p, i);
 #pragma unroll 1
-  for (int number = 0; number < p.classes; ++number) {
-    const ClassTaps taps = taps_of(p, phases, number);
-    const int items = items_of(p, taps);
-    if (thread == 0) shared.counts[number] = items;
-#pragma unroll 1
-    for (int i = thread; i < items; i += threads)
-      shared.items[number * p.items + i] = item_at(p, phases, taps, i);
+    for (int i = threadIdx.x; i < p.window_cells; i += TileShape::threads) cells[i] = window_cell(p, i);
   }
-#pragma unroll 2
-  for (int i = thread; i < p.classes * p.window_cells; i += threads)
-    shared.input[i] = input_at(p, job, phases, i);
-}
+  /// Those of the jobs of some phases.
+  __device__ __forceinline__ void set_items(const Phases& phases) const {
+#pragma unroll 1
+    for (int number = 0; number < p.classes; ++number) {
+      const ClassTaps taps = taps_of(p, phases, number);
+      const int count = items_of(p, taps);
+      if (threadIdx.x == 0) counts[number] = count;
+#pragma unroll 1
+      for (int i = threadIdx.x; i < count; i += TileShape::threads)
+        items[number * p.items + i] = item_at(p, phases, taps, i);
+    }
+  }
+  /// Those of a job.
+  __device__ __forceinline__ void set_ranges(const Job& job, const Phases& phases) const {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < p.classes; i += TileShape::threads)
+      ranges[i] = inputs_of(p, job, phases, taps_of(p, phases, i));
+  }
+};
 
 // ---- Loads ------------------------------------------------------------------------------------------------
 
@@ -132,48 +143,96 @@ __device__ __forceinline__ void set_tables(const Shared& shared, const Job& job,
 struct Slice {
   int number, band, k_block, class_of_taps;
 
-  __device__ __forceinline__ Slice(int i, const Plan& p)
-      : number(i),
-        band(i < p.slices ? 0 : i / p.slices),
-        k_block(p.of_slice.quotient(i - band * p.slices)),
-        class_of_taps(i - band * p.slices - k_block * p.classes) {}
+  __device__ __forceinline__ Slice(int i, int bands, const Plan& p) : number(i), band(bands - 1) {
+    for (; i >= p.slices; i -= p.slices) --band;
+    k_block = p.of_slice.quotient(i), class_of_taps = i - k_block * p.classes;
+  }
 };
 
-__device__ __forceinline__ void load_window(const Shared& shared, const uint4* input, const Slice& slice) {
+/// Tables are read for so many copies before the first of them starts.
+constexpr int loads_at_once = 4;
+
+__device__ __forceinline__ void load_window(const Shared& shared, const Granules& input, const Slice& slice) {
   const Plan& p = shared.p;
   const uint32_t window = ptx::shared_address_of(shared.window(slice.number));
-  const int* const from_table = shared.input + slice.class_of_taps * p.window_cells;
-  const int first = slice.k_block * p.k_granules, here = p.granules - first;  // granules of a cell
-  for (int i = threadIdx.x; i < p.window_cells * p.k_granules; i += TileShape::threads) {
-    const int position = p.of_k_block.quotient(i), granule = i - position * p.k_granules;
-    const int from = from_table[position];
-    const bool exists = from >= 0 && granule < here;
-    ptx::cp_async_16_or_zeros(window + place_of(p, position, granule),
-                              input + (exists ? from + first + granule : 0), exists);
+  const CellRange range = shared.ranges[slice.class_of_taps];
+  for (int i = 0; i < p.k_granules; ++i) {
+    const int granule = slice.k_block * p.k_granules + i;
+    const uint4* const from = input.data + int64_t{granule} * input.cells + range.first;
+    for (int first = threadIdx.x; first < p.window_cells; first += loads_at_once * TileShape::threads) {
+      int position[loads_at_once];
+      CellEntry cell[loads_at_once];
+#pragma unroll
+      for (int j = 0; j < loads_at_once; ++j) {
+        position[j] = first + j * TileShape::threads;
+        cell[j] = shared.cells[min(position[j], p.window_cells - 1)];
+      }
+#pragma unroll
+      for (int j = 0; j < loads_at_once; ++j) {
+        const bool exists = granule < p.granules && range.holds(cell[j]);
+        ptx::cp_async_16_if(position[j] < p.window_cells, window + 16 * (i * p.window_cells + position[j]),
+                            exists ? from + cell[j].offset : input.data, exists);
+      }
+    }
   }
+}
+
+/// Fills a window with the numbers of a band below the first, and zeros, from the tensor `x`. Whether there
+/// are any; a barrier.
+__device__ __forceinline__ bool load_lower_band(const Shared& shared, const float* x, const Job& job,
+                                                const Slice& slice, const Bands& bands) {
+  const Plan& p = shared.p;
+  const CellRange range = shared.ranges[slice.class_of_taps];
+  const int64_t in_cells = int64_t{p.axis[0].in} * p.axis[1].in * p.axis[2].in;
+  uint4* const window = reinterpret_cast<uint4*>(shared.window(slice.number));
+  bool any = false;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < p.window_cells * p.k_granules; i += TileShape::threads) {
+    const int of_block = i / p.window_cells, channel = (slice.k_block * p.k_granules + of_block) * 8;
+    const CellEntry cell = shared.cells[i - of_block * p.window_cells];
+    const int64_t sample = int64_t{job.n + Coordinates::image_of(cell.coordinates)} * p.groups + job.group;
+    const int64_t place = range.first + cell.offset + (sample * (p.in_per_group - 1) + channel) * in_cells;
+    float value[8];
+    unsigned most = 0;
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      value[c] = range.holds(cell) && channel + c < p.in_per_group ? x[place + c * in_cells] : 0;
+      if (const unsigned size = size_bits(value[c]); size < 0x7f800000) most = max(most, size);
+    }
+    const bool in_band = most > 0 && bands.of(most) == slice.band;
+    alignas(16) float16 bits[8];
+#pragma unroll
+    for (int c = 0; c < 8; ++c) bits[c] = float16(in_band ? value[c] * bands.scale(slice.band) : 0);
+    window[i] = *reinterpret_cast<const uint4*>(bits);
+    any |= in_band;
+  }
+  return __syncthreads_or(any);
 }
 
 /// Splits the numbers of a window that are in the band, where they lie; others become zeros. Whether there
 /// are any; a barrier. The largest of 8 channels decides for all of them.
 __device__ __forceinline__ bool split_window(unsigned char* window, const Bands& bands, int band,
-                                             const Plan& p) {
+                                             bool one_band, const Plan& p) {
   const float scale = bands.scale(band);
   bool any = false;
-  for (int i = 2 * threadIdx.x; i < p.window_cells * p.k_granules; i += 2 * TileShape::threads) {
-    const int position = p.of_k_block.quotient(i), granule = i - position * p.k_granules;
-    uint4& first = *reinterpret_cast<uint4*>(window + place_of(p, position, granule));
-    uint4& second = *reinterpret_cast<uint4*>(window + place_of(p, position, granule + 1));
-    float x[8];
-    load_eight(x, first, second);
-    unsigned most = 0;
+  for (int pair = 0; pair < p.k_granules; pair += 2)
+    for (int i = threadIdx.x; i < p.window_cells; i += TileShape::threads) {
+      uint4* const first = reinterpret_cast<uint4*>(window) + pair * p.window_cells + i;
+      uint4* const second = first + p.window_cells;
+      float x[8];
+      load_eight(x, *first, *second);
+      bool in_band = one_band;
+      if (!one_band) {
+        unsigned most = 0;
 #pragma unroll
-    for (const float value : x) most = max(most, size_bits(value));
-    const bool in_band = most > 0 && bands.of(most) == band;
-    any |= in_band;
+        for (const float value : x) most = max(most, size_bits(value));
+        in_band = most > 0 && bands.of(most) == band;
+      }
+      any |= in_band;
 #pragma unroll
-    for (float& value : x) value = in_band ? value * scale : 0.0f;
-    store_parts(x, first, second);
-  }
+      for (float& value : x) value = in_band ? value * scale : 0.0f;
+      store_parts(x, *first, *second);
+    }
   return __syncthreads_or(any);
 }
 
@@ -182,37 +241,34 @@ template <class Block>
 __device__ __forceinline__ void load_weights(uint32_t to, const unsigned char* from, const Item* items,
                                              int count) {
   constexpr int pieces = Block::item_bytes / 16;
-  for (int i = threadIdx.x; i < count * pieces; i += TileShape::threads) {
-    const int item = items[i / pieces].weights, piece = i % pieces;
-    ptx::cp_async_16_or_zeros(to + i * 16, from + (int64_t{max(item, 0)} * pieces + piece) * 16, item >= 0);
+  for (int first = threadIdx.x; first < count * pieces; first += loads_at_once * TileShape::threads) {
+    int piece[loads_at_once], item[loads_at_once];
+#pragma unroll
+    for (int j = 0; j < loads_at_once; ++j) {
+      piece[j] = first + j * TileShape::threads;
+      item[j] = items[min(piece[j] / pieces, count - 1)].weights;
+    }
+#pragma unroll
+    for (int j = 0; j < loads_at_once; ++j)
+      ptx::cp_async_16_if(piece[j] < count * pieces, to + piece[j] * 16,
+                          from + (int64_t{max(item[j], 0)} * pieces + piece[j] % pieces) * 16, item[j] >= 0);
   }
 }
 
 // ---- Products ---------------------------------------------------------------------------------------------
 
-template <class Operand>
-__device__ __forceinline__ void multiply_tile(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
-                                              uint32_t b1) {
-  if constexpr (sizeof(typename Operand::Element) == 4) {
-    const uint32_t b[2]{b0, b1};
-    ptx::mma_m16n8k8_tf32(sum, a, b);
-  } else {
-    ptx::mma_m16n8k16<Operand::operand>(sum, a, b0, b1);
-  }
-}
-
-/// sum += the products of `pairs` pairs of items; split, low_sum += those with a low part, times 2^11. Lanes
-/// 0 to 15 address the first granule of 16 rows, the others the second; for weights lanes 0 to 7 and 16 to 23
-/// address the first item, the others the second.
+/// sum += the products of `pairs` pairs of items; of two parts, low_sum += those with a low part, times 2^11.
+/// Lanes 0 to 15 address the first granule of 16 rows, the others the second; for weights lanes 0 to 7 and 16
+/// to 23 address the first item, the others the second. `row`: the addresses of the lane's rows, at tap 0.
 template <class Block>
 __device__ __forceinline__ void multiply(typename Block::Sums& sum, typename Block::Sums& low_sum,
-                                         const int (&position)[Block::m_tiles], uint32_t window,
-                                         uint32_t weights, const Item* items, int pairs, const Plan& p) {
+                                         const uint32_t (&row)[Block::m_tiles], uint32_t weights,
+                                         const Item* items, int pairs, const Plan& p) {
   using Operand = typename Block::Operand;
   const int lane = threadIdx.x % 32;
   weights += lane / 8 % 2 * Block::item_bytes + (lane % 8 + lane / 16 * 8) * 16;
   items += lane / 16;
-  constexpr int at_once = Block::split ? 1 : 2;
+  constexpr int at_once = Block::parts == 1 ? 2 : 1;
 #pragma unroll at_once
   for (int pair = 0; pair < pairs; ++pair, items += 2, weights += 2 * Block::item_bytes) {
     uint32_t b[Block::parts][Block::n_tiles / 2][4];
@@ -225,17 +281,17 @@ __device__ __forceinline__ void multiply(typename Block::Sums& sum, typename Blo
 #pragma unroll
     for (int t = 0; t < Block::m_tiles; ++t) {
       uint32_t a[4];
-      const uint32_t at = window + place_of(p, position[t] + (item >> 3), item & 7);
+      const uint32_t at = row[t] + item;
       ptx::load_matrices(a, at);
       const auto multiply_by = [&](auto& to, const uint32_t(&by)[Block::n_tiles / 2][4]) {
 #pragma unroll
         for (int n = 0; n < Block::n_tiles; ++n)
-          multiply_tile<Operand>(to[t][n], a, by[n / 2][n % 2 * 2], by[n / 2][n % 2 * 2 + 1]);
+          ptx::mma_m16n8k16<Operand::operand>(to[t][n], a, by[n / 2][n % 2 * 2], by[n / 2][n % 2 * 2 + 1]);
       };
       multiply_by(sum, b[0]);
-      if constexpr (Block::split) {
+      if constexpr (Block::parts == 2) {
         multiply_by(low_sum, b[1]);
-        ptx::load_matrices(a, at ^ 16);  // the next granule, of low parts: see place_of
+        ptx::load_matrices(a, at + 16 * p.window_cells);  // the next granule, of low parts
         multiply_by(low_sum, b[0]);
       }
     }
@@ -254,22 +310,36 @@ __device__ __forceinline__ void add(typename Block::Sums& sum, const typename Bl
       for (int e = 0; e < 4; ++e) sum[t][n][e] = fmaf(other[t][n][e], scale, sum[t][n][e]);
 }
 
-constexpr int part_pairs = 4;  // split: instructions whose sum stays in the tensor core
+/// sum *= scale
+template <class Block>
+__device__ __forceinline__ void multiply(typename Block::Sums& sum, float scale) {
+#pragma unroll
+  for (int t = 0; t < Block::m_tiles; ++t)
+#pragma unroll
+    for (int n = 0; n < Block::n_tiles; ++n)
+#pragma unroll
+      for (float& x : sum[t][n]) x *= scale;
+}
 
-/// The same for a step; split, for a few pairs at a time, whose sums are multiplied by `unscale`. The sums of
-/// products with a low part are so small that their truncation does not matter.
+constexpr int part_pairs = 4;  // of two parts: instructions whose sum stays in the tensor core
+
+/// The same for a step; of two parts, for a few pairs at a time, whose sums are multiplied by `unscale`. The
+/// sums of products with a low part are so small that their truncation does not matter.
 template <class Block>
 __device__ __forceinline__ void multiply_step(typename Block::Sums& sum, typename Block::Sums& low_sum,
                                               const int (&position)[Block::m_tiles], uint32_t window,
                                               uint32_t weights, const Item* items, int pairs, float unscale,
                                               const Plan& p) {
-  if constexpr (!Block::split) {
-    multiply<Block>(sum, low_sum, position, window, weights, items, pairs, p);
+  uint32_t row[Block::m_tiles];
+#pragma unroll
+  for (int t = 0; t < Block::m_tiles; ++t) row[t] = window + 16 * position[t];
+  if constexpr (Block::parts == 1) {
+    multiply<Block>(sum, low_sum, row, weights, items, pairs, p);
   } else {
     for (int done = 0; done < pairs; done += part_pairs) {
       typename Block::Sums part = {};
-      multiply<Block>(part, low_sum, position, window, weights + done * 2 * Block::item_bytes,
-                      items + done * 2, min(pairs - done, part_pairs), p);
+      multiply<Block>(part, low_sum, row, weights + done * 2 * Block::item_bytes, items + done * 2,
+                      min(pairs - done, part_pairs), p);
       add<Block>(sum, part, unscale);
     }
   }
@@ -282,77 +352,120 @@ template <class Storage>
 struct Output {
   const Storage* bias;
   Storage* output;
-  int64_t* failed;  ///< split operands only
+  int64_t* failed;  ///< of two parts only
 
-  /// Stores neighbours of a channel, times `scale`.
-  template <int count>
-  __device__ __forceinline__ void store(int64_t element, int channel, const Packet<float, count>& sums,
-                                        float scale) const {
-    Packet<Storage, count> rounded;
-    const float first = bias ? static_cast<float>(bias[channel]) : 0.0f;
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      const float value = fmaf(sums.lane[i], scale, first);
-      if (failed && !(fabsf(value) < __uint_as_float(0x7f800000))) *failed = 1;
-      rounded.lane[i] = Storage(value);
-    }
-    *reinterpret_cast<Packet<Storage, count>*>(output + element) = rounded;
+  __device__ __forceinline__ float bias_of(int64_t channel) const {
+    return bias ? static_cast<float>(bias[channel]) : 0.0f;
+  }
+  __device__ __forceinline__ void check(float value) const {
+    if (failed && !(fabsf(value) < __uint_as_float(0x7f800000))) *failed = 1;
   }
 };
 
-/// Stores a warp's sums. Eight channels at a time pass through shared memory, [channel][row], so that lanes
-/// store neighbouring rows: a row each, or four where four are always neighbours in memory.
-template <class Block, class Storage>
+/// Two powers of two whose product is that of a and b, which f32 may not hold.
+struct TwoScales {
+  float first, second;
+
+  static __device__ __forceinline__ TwoScales of(float a, float b) {
+    const int exponent =
+        static_cast<int>(__float_as_uint(a) >> 23) + static_cast<int>(__float_as_uint(b) >> 23);
+    const int half = exponent / 2;  // both biased by 127
+    return {__uint_as_float(static_cast<unsigned>(half) << 23),
+            __uint_as_float(static_cast<unsigned>(exponent - half) << 23)};
+  }
+};
+
+/// Stores a warp's sums. Eight channels at a time pass through shared memory, [channel][row], so that a lane
+/// stores `count` neighbouring rows, and the next lane those after them. Banded, sums are multiplied by the
+/// powers of two of their columns, `unscale`; of one part, also by that of their band.
+template <int count, class Block, class Storage>
 __device__ __forceinline__ void store_sums(const typename Block::Sums& sum, const Shared& shared,
-                                           const Job& job, const float* unscale,
-                                           const Output<Storage>& output) {
-  constexpr int rows = Block::m_tiles * 16, pitch = rows + 4;
+                                           const Job& job, const Phases& phases, float of_band,
+                                           const float* unscale, const Output<Storage>& output) {
+  constexpr int rows = Block::m_tiles * 16, pitch = rows + 4, channel_lanes = rows / count,
+                passes = std::max(channel_lanes / 32, 1),
+                at_once = std::max(32 / channel_lanes, 1);  // channels
   const Plan& p = shared.p;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first_row = lane % channel_lanes * count, first_channel = lane / channel_lanes;
   float* const staged = reinterpret_cast<float*>(shared.memory) + warp * 8 * pitch;
-  const RowPlace* const places = shared.rows + warp * rows;
   const int64_t out_cells = int64_t{p.axis[0].out} * p.axis[1].out * p.axis[2].out;
-  const auto store = [&]<int count>(int first_channel) {
-    for (int i = lane * count; i < 8 * rows; i += 32 * count) {
-      const int row = i % rows, channel = first_channel + i / rows;
-      const int64_t to = places[row].output;
-      if (to >= 0 && channel < p.out_per_group)
-        output.template store<count>(
-            to + channel * out_cells, job.group * p.out_per_group + channel,
-            *reinterpret_cast<const Packet<float, count>*>(staged + i / rows * pitch + row),
-            Block::split ? unscale[job.group * p.column_blocks * p.columns + channel] : 1);
-    }
-  };
+  const int column = job.column_block * Block::shape.columns();
+  const CellRange range = outputs_of(p, job, phases, column);
+  int offset[passes];  // of the first row; -1: no output
+#pragma unroll
+  for (int i = 0; i < passes; ++i) {
+    const CellEntry at = shared.rows[warp * rows + i * 32 * count + first_row].output;
+    offset[i] = range.holds(at) ? at.offset : -1;
+  }
+  const int first_column = column + lane % 4 * 2;  // of the lane's sums
+  float scale[Block::n_tiles][2], bias[Block::n_tiles][2];
+#pragma unroll
+  for (int i = 0; i < Block::n_tiles * 2; ++i) {
+    const int channel = first_column + i / 2 * 8 + i % 2;
+    scale[i / 2][i % 2] = Block::banded ? unscale[job.group * p.column_blocks * p.columns + channel] : 1.0f;
+    bias[i / 2][i % 2] =
+        channel < p.out_per_group ? output.bias_of(job.group * p.out_per_group + channel) : 0.0f;
+  }
 #pragma unroll
   for (int n = 0; n < Block::n_tiles; ++n) {
+    const int channels = p.out_per_group - column - n * 8;  // that exist
 #pragma unroll
-    for (int t = 0; t < Block::m_tiles; ++t)
+    for (int odd = 0; odd < 2; ++odd) {
+      const int channel = lane % 4 * 2 + odd;
+      const TwoScales of_columns = Block::banded && Block::parts == 1 ? TwoScales::of(of_band, scale[n][odd])
+                                                                      : TwoScales{1, scale[n][odd]};
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        staged[(lane % 4 * 2 + e % 2) * pitch + t * 16 + e / 2 * 8 + lane / 4] = sum[t][n][e];
+      for (int t = 0; t < Block::m_tiles; ++t)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          staged[channel * pitch + t * 16 + half * 8 + lane / 4] =
+              fmaf(sum[t][n][half * 2 + odd] * of_columns.first, of_columns.second, bias[n][odd]);
+    }
     __syncwarp();
-    const int first_channel = job.column_block * Block::shape.columns() + n * 8;
-    p.quads ? store.template operator()<4>(first_channel) : store.template operator()<1>(first_channel);
+#pragma unroll
+    for (int i = 0; i < passes; ++i) {
+      Packet<float, count> values[8 / at_once];
+      const float* from = staged + first_channel * pitch + i * 32 * count + first_row;
+#pragma unroll
+      for (auto& of_channel : values) {
+        of_channel = *reinterpret_cast<const Packet<float, count>*>(from);
+        from += at_once * pitch;
+      }
+      Storage* to = output.output + range.first + offset[i] + (n * 8 + first_channel) * out_cells;
+#pragma unroll
+      for (int c = 0; c < 8 / at_once; ++c, to += at_once * out_cells) {
+        const bool exists = offset[i] >= 0 && c * at_once + first_channel < channels;
+        Packet<Storage, count> rounded;
+#pragma unroll
+        for (int e = 0; e < count; ++e) {
+          const float value = values[c].lane[e];
+          if (Block::parts == 2 && exists) output.check(value);
+          rounded.lane[e] = Storage(value);
+        }
+        store_if(exists, to, rounded);
+      }
+    }
     __syncwarp();
   }
 }
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
+/// A job, whose tables are set.
 template <class Block>
 __device__ __forceinline__ void compute(const Shared& shared, const Operands& operands, const Job& job,
                                         const Phases& phases, const Output<typename Block::Storage>& output,
                                         float* partials, int64_t outputs) {
   const Plan& p = shared.p;
-  set_tables<Block>(shared, job, phases);
-  __syncthreads();
   int position[Block::m_tiles];  // of the lane's row of each tile, in the window
 #pragma unroll
   for (int t = 0; t < Block::m_tiles; ++t)
     position[t] = shared.rows[(threadIdx.x / 32 * Block::m_tiles + t) * 16 + threadIdx.x % 16].position;
 
-  const Bands bands(Block::split ? operands.range->largest : 0);
-  const Steps steps = steps_of(p, job, phases, Block::split ? bands.of(~operands.range->not_least) + 1 : 1);
+  const Bands bands(Block::banded ? operands.range->largest : 0);
+  const int all_bands = Block::banded ? bands.count(*operands.range) : 1;
+  const Steps steps = steps_of(p, job, shared.counts[0], all_bands);
   const int64_t k_block_bytes = int64_t{p.taps} * (p.k_granules / p.item_granules) * Block::item_bytes;
   const unsigned char* const weights =
       operands.weights +
@@ -364,75 +477,104 @@ __device__ __forceinline__ void compute(const Shared& shared, const Operands& op
   const auto count_at = [&](const Slice& slice, int stage) {
     return max(min(shared.counts[slice.class_of_taps] - stage * p.stage_items, p.stage_items), 0);
   };
-  const auto load = [&](int step) {
-    const Slice slice(step / steps.of_slice, p);
-    const int stage = step - slice.number * steps.of_slice;
+  const auto load_input = [&](const Slice& slice) {
+    if (Block::parts == 2 || slice.band == 0) load_window(shared, operands.input, slice);
+  };
+  const auto load = [&](int step, const Slice& slice, int stage) {
     load_weights<Block>(ptx::shared_address_of(shared.stage(step)), weights + slice.k_block * k_block_bytes,
                         items_at(slice, stage), count_at(slice, stage));
   };
 
   bool in_band = true;  // the window has numbers to multiply
-  int band = 0;
+  Slice slice(steps.begin / max(steps.of_slice, 1), all_bands, p);
+  int band = slice.band;
   const auto unscale = [&] { return F16x3::inverse(bands.scale(band)); };
-  typename Block::Sums sum = {}, low_sum = {};
+  typename Block::Sums sum = {}, low_sum = {};  // of one part, in the scale of the band
+  int stage = steps.begin - slice.number * steps.of_slice;
   if (steps.begin < steps.end) {
-    load_window(shared, operands.input, Slice(steps.begin / steps.of_slice, p));
-    load(steps.begin);
+    load_input(slice);
+    load(steps.begin, slice, stage);
   }
   for (int step = steps.begin; step < steps.end; ++step) {
     ptx::cp_async_wait_all();
     __syncthreads();
-    if (step + 1 < steps.end) load(step + 1);
-    const Slice slice(step / steps.of_slice, p);
-    const int stage = step - slice.number * steps.of_slice;
-    const bool first = step == steps.begin || stage == 0;
-    if (first && (slice.number + 1) * steps.of_slice < steps.end)
-      load_window(shared, operands.input, Slice(slice.number + 1, p));
-    if constexpr (Block::split) {
-      if (first) in_band = split_window(shared.window(slice.number), bands, slice.band, p);
+    const Slice next(slice.number + 1, all_bands, p);
+    const bool first = step == steps.begin || stage == 0, last = stage + 1 == steps.of_slice;
+    if (step + 1 < steps.end) load(step + 1, last ? next : slice, last ? 0 : stage + 1);
+    if (first && next.number * steps.of_slice < steps.end) load_input(next);
+    if constexpr (Block::banded) {
+      if (first && Block::parts == 2)
+        in_band = split_window(shared.window(slice.number), bands, slice.band, all_bands == 1, p);
+      else if (first)
+        in_band = slice.band == 0 ||
+                  load_lower_band(shared, static_cast<const float*>(operands.tensor), job, slice, bands);
       if (slice.band != band) {
-        add<Block>(sum, low_sum, unscale() * 0x1p-11f);
-        std::memset(low_sum, 0, sizeof(low_sum)), band = slice.band;
+        if constexpr (Block::parts == 2) {
+          add<Block>(sum, low_sum, unscale() * 0x1p-11f);
+          std::memset(low_sum, 0, sizeof(low_sum));
+        } else {
+          multiply<Block>(sum, unscale() * bands.scale(slice.band));
+        }
+        band = slice.band;
       }
     }
     if (in_band)
       multiply_step<Block>(sum, low_sum, position, ptx::shared_address_of(shared.window(slice.number)),
                            ptx::shared_address_of(shared.stage(step)), items_at(slice, stage),
                            count_at(slice, stage) / 2, unscale(), p);
+    if (last) slice = next;
+    stage = last ? 0 : stage + 1;
   }
 
-  if constexpr (Block::split) add<Block>(sum, low_sum, unscale() * 0x1p-11f);
+  if constexpr (Block::parts == 2) add<Block>(sum, low_sum, unscale() * 0x1p-11f);
   __syncthreads();  // all products are done: the sums take the place of the operands
+  const auto store = [&](const auto& to) {
+    p.quads ? store_sums<4, Block>(sum, shared, job, phases, unscale(), operands.unscale, to)
+            : store_sums<1, Block>(sum, shared, job, phases, unscale(), operands.unscale, to);
+  };
   if (p.splits == 1)
-    store_sums<Block>(sum, shared, job, operands.unscale, output);
+    store(output);
   else
-    store_sums<Block>(sum, shared, job, operands.unscale,
-                      Output<float>{nullptr, partials + job.split * outputs, nullptr});
+    store(Output<float>{nullptr, partials + job.split * outputs, nullptr});
 }
 
 /// With splits, sums go to `partials`, of `outputs` each.
 template <class Block>
-__global__ void __launch_bounds__(TileShape::threads, Block::shape.most_resident(Block::split))
+__global__ void __launch_bounds__(TileShape::threads, Block::shape.most_resident(Block::parts))
     product_kernel(const Operands operands, const Output<typename Block::Storage> output, float* partials,
                    int64_t outputs, const __grid_constant__ Plan p, const int64_t* only_if) {
   if (only_if && *only_if == 0) return;
-  if constexpr (Block::split)
+  if constexpr (Block::parts == 2)
     if (!Bands::hold(operands.range->largest)) *output.failed = 1;
   extern __shared__ __align__(128) unsigned char memory[];
   const Shared shared(memory, Block::shape.rows(), p);
   __shared__ Phases phases;
-  for (int block = static_cast<int>(blockIdx.x); block < p.blocks; block += static_cast<int>(gridDim.x)) {
-    const Job job = job_of(p, block);
-    __syncthreads();  // the tables of the previous job have been read
+  shared.set_cells(Block::shape.rows());
+  int of_phases[3]{-1, -1, -1};  // the numbers of those that items were set for
+  for (int i = static_cast<int>(blockIdx.x); i < p.jobs; i += static_cast<int>(gridDim.x)) {
+    const Job job = job_of(p, i);
+    __syncthreads();  // the sums of the previous job have been stored
+    bool same = true;
 #pragma unroll
-    for (int i = 0; i < 3; ++i)
-      if (threadIdx.x == i) phases[i] = phase_of(p.axis[i], p.transposed, job.number[i]);
-    __syncthreads();
+    for (int axis = 0; axis < 3; ++axis) {
+      same &= job.number[axis] == of_phases[axis];
+      of_phases[axis] = job.number[axis];
+    }
+    if (!same) {
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis)
+        if (threadIdx.x == axis) phases[axis] = phase_of(p.axis[axis], p.transposed, job.number[axis]);
+      __syncthreads();
+      shared.set_items(phases);
+    }
     // The largest phase may have more tiles than this one.
     bool exists = true;
 #pragma unroll
-    for (int i = 0; i < 3; ++i) exists &= job.q[i] < phases[i].cells;
-    if (exists) compute<Block>(shared, operands, job, phases, output, partials, outputs);
+    for (int axis = 0; axis < 3; ++axis) exists &= job.q[axis] < phases[axis].cells;
+    if (!exists) continue;
+    shared.set_ranges(job, phases);
+    __syncthreads();
+    compute<Block>(shared, operands, job, phases, output, partials, outputs);
   }
 }
 

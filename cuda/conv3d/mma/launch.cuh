@@ -8,9 +8,9 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/mma/plan.h>
-#include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/common/splits.cuh>
+#include <voxgrad/cuda/conv3d/mma/granules.cuh>
 #include <voxgrad/cuda/conv3d/mma/kernel.cuh>
 
 namespace vox::cuda::conv::mma {
@@ -18,7 +18,8 @@ namespace vox::cuda::conv::mma {
 // ---- Operands ---------------------------------------------------------------------------------------------
 
 /// Weights as they lie in a stage (common/pack.cuh): [group and block of columns][k-block][tap][item of the
-/// tap] [part][column][16 bytes]. Taps run fastest, which are neighbours in memory; in parts, columns do.
+/// tap] [part][column][16 bytes]. Taps run fastest, which are neighbours in memory; of scaled columns,
+/// columns do.
 template <class Operand>
 struct Layout {
   int groups, column_blocks, k_blocks, taps, k_items, block_columns, item_bytes;
@@ -28,7 +29,7 @@ struct Layout {
   int64_t granules() const { return columns() * k_blocks * taps * k_items; }
   constexpr int64_t next_part() const { return block_columns * 16; }
   constexpr Granule at(auto number) const {
-    if constexpr (Operand::weight_parts > 1) {
+    if constexpr (scales_columns<Operand>) {
       const auto [k_block, item, tap, group, block, column] =
           digits(number, {k_items, taps, groups, column_blocks, block_columns});
       return granule(group, block, k_block, item, column, tap);
@@ -55,7 +56,7 @@ template <class Storage, class Operand, class F>
 void visit_block(const TileShape& tile, F f) {
   [&]<size_t... i>(std::index_sequence<i...>) {
     const auto one = [&]<TileShape shape>() {
-      if constexpr (has_kernel(shape, is_split<Operand>))
+      if constexpr (has_kernel(shape, Operand::weight_parts))
         if (tile == shape) f(Block<Storage, Operand, shape.m_tiles, shape.n_tiles>{});
     };
     (one.template operator()<tile_shapes[i]>(), ...);
@@ -71,31 +72,33 @@ struct StoreSum {
   int64_t cells;
 
   __device__ void operator()(int64_t i, double sum) const {
-    output.template store<1>(i, static_cast<int>(i / cells % channels), {static_cast<float>(sum)}, 1);
+    const float value = static_cast<float>(sum) + output.bias_of(i / cells % channels);
+    output.check(value);
+    output.output[i] = Storage(value);
   }
 };
 
-/// The convolution, in three launches: the input with its channels last, packed weights, the product. With
-/// splits a fourth one adds up partial sums.
+/// The convolution, in three launches: the input in granules, packed weights, the product. With splits a
+/// fourth one adds up partial sums.
 template <class Storage, class Operand>
 void run(const Conv3dCall& call) {
-  constexpr bool split = is_split<Operand>;
-  constexpr OperandKind kind{split ? 4 : sizeof(typename Operand::Element), Operand::weight_parts};
+  constexpr bool banded = scales_columns<Operand>;
+  constexpr int parts = Operand::weight_parts;
   const auto& [transposed, input, weight, bias, result, g, if_tensor, failed_tensor] = call;
   const Launch launch(call.op(), result, {&input, &weight, &bias, &if_tensor, &failed_tensor});
   const int64_t* const only_if = vox::detail::ptr_or_null<int64_t>(if_tensor);
   // With only_if no sums of splits may follow.
-  const auto& planned = recall<make_plan>(g, transposed, kind, only_if == nullptr, this_machine());
+  const auto& planned = recall<make_plan>(g, transposed, parts, only_if == nullptr, this_machine());
   Plan p = planned->plan;
 
-  const ChannelsLastCopy<std::conditional_t<split, Whole, Operand>, Storage> last(launch, input, p.groups);
-  last.make(launch, only_if);
+  const GranulesCopy<std::conditional_t<parts == 2, Whole, Operand>, Storage> copy(launch, input, p.groups);
+  copy.make(launch, only_if);
 
   const Layout<Operand> layout{p.groups,  p.column_blocks, p.k_blocks, p.taps, p.k_granules / p.item_granules,
                                p.columns, p.item_bytes};
   const Workspace packed(launch, packed_bytes<Operand>(layout)),
-      unscale(launch, split ? layout.columns() * int64_t{sizeof(float)} : 0);
-  int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
+      unscale(launch, banded ? layout.columns() * int64_t{sizeof(float)} : 0);
+  int64_t* const failed = parts == 2 ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   pack_weights<Operand>(launch, vox::detail::ptr<Storage>(weight), packed.as<void>(),
                         weights_of(g, transposed), layout, failed, only_if, unscale.as<float>());
 
@@ -107,10 +110,18 @@ void run(const Conv3dCall& call) {
   visit_block<Storage, Operand>(planned->tile, [&](auto block) {
     using Block = decltype(block);
     launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
-    product_kernel<Block>
-        <<<blocks_if(only_if, p.blocks), TileShape::threads, p.shared_bytes, launch.stream()>>>(
-            {last.template as<uint4>(), packed.as<unsigned char>(), unscale.as<float>(), last.range()},
-            output, partials.as<float>(), outputs, p, only_if);
+    // Phases of a box write to the same sectors. Blocks with one job each run in order, so that these writes
+    // meet in the L2 cache; blocks with many would drift apart.
+    const bool one_phase = p.axis[0].phases * p.axis[1].phases * p.axis[2].phases == 1;
+    const int resident =
+        std::clamp(attribute(launch, cudaDevAttrMaxSharedMemoryPerMultiprocessor) /
+                       (p.shared_bytes + attribute(launch, cudaDevAttrReservedSharedMemoryPerBlock)),
+                   1, Block::shape.most_resident(parts));
+    const int blocks = one_phase ? std::min(p.jobs, resident * multiprocessors(launch)) : p.jobs;
+    product_kernel<Block><<<blocks, TileShape::threads, p.shared_bytes, launch.stream()>>>(
+        {copy.granules(), packed.as<unsigned char>(), unscale.as<float>(), copy.range(),
+         vox::detail::ptr<Storage>(input)},
+        output, partials.as<float>(), outputs, p, only_if);
   });
   if (p.splits > 1) {
     const int channels = p.groups * p.out_per_group;

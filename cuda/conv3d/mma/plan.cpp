@@ -54,8 +54,8 @@ struct Cut {
 
 constexpr int64_t most_partial_bytes = int64_t{64} << 20;
 
-/// Shared memory is [window][window][stage][stage][rows][items][granules of the input]:
-/// kernel.cuh. At the end the first part holds sums, of 8 channels of all rows.
+/// Shared memory is [window][window][stage][stage] and tables (Shared in kernel.cuh). Sums of 8 channels of
+/// all rows take the place of the first part when they are complete.
 void set_memory(Plan& p, const TileShape& tile, int weight_parts, int most_stage_bytes) {
   int taps = 1, run = p.box_n;
   p.classes = 1;
@@ -74,8 +74,9 @@ void set_memory(Plan& p, const TileShape& tile, int weight_parts, int most_stage
   p.window_bytes = p.window_cells * p.k_granules * 16;
   p.tables_at =
       std::max(2 * (p.window_bytes + p.stage_bytes), TileShape::warps * 32 * (tile.m_tiles * 16 + 4));
-  p.shared_bytes = p.tables_at + narrow(sizeof(RowPlace)) * tile.rows() +
-                   p.classes * (narrow(sizeof(Item)) * p.items + 4 + 4 * p.window_cells);
+  p.shared_bytes = p.tables_at + narrow(sizeof(CellEntry)) * p.window_cells +
+                   narrow(sizeof(Row)) * tile.rows() +
+                   p.classes * narrow(sizeof(CellRange) + sizeof(Item) * p.items + sizeof(int));
 }
 
 /// The tables of the kernel.
@@ -83,20 +84,31 @@ void set_divisors(Plan& p) {
   const auto& [d, h, w] = p.axis;
   const int jobs[]{d.tiles,  h.tiles,  w.tiles,         d.phases, h.phases,
                    w.phases, p.groups, p.column_blocks, p.splits};
-  std::ranges::transform(jobs, p.of_block, divisor_of);
-  const int windows[]{h.remainders, w.remainders, p.box_n, d.run, h.run, w.run};
-  std::ranges::transform(windows, p.of_windows, divisor_of);
-  for (size_t i = 0; i < 3; ++i) p.of_box[i] = divisor_of(p.axis[i].box);
-  p.of_slice = divisor_of(p.classes);
+  std::ranges::transform(jobs, p.of_job, divisor_of);
+  for (size_t i = 0; i < 3; ++i) {
+    Axis& a = p.axis[i];
+    p.of_window[i] = divisor_of(a.run), p.of_box[i] = divisor_of(a.box);
+    a.pace = divisor_of(int64_t{a.step} * a.unit);
+  }
+  p.of_slice = divisor_of(p.classes), p.of_stage = divisor_of(p.stage_items);
   p.of_k_block = divisor_of(p.k_granules);
-  int bits = 0;
-  while (1 << bits < p.k_granules) ++bits;
-  const bool swizzled = p.k_granules == 1 << bits && bits > 0;
-  p.swizzle = swizzled ? 1 + bits : 31, p.swizzle_of = swizzled ? (p.k_granules - 1) << 4 : 7 << 4;
+}
+
+/// Whether the coordinates of a window's cells have room, and the distances between them and between outputs.
+bool cells_fit(const Plan& p) {
+  const auto& [d, h, w] = p.axis;
+  const auto& limit = Coordinates::limit;
+  const auto fit = [&](int64_t channels, int64_t depth, int64_t of_d, int64_t of_h, int64_t of_w) {
+    return product_fits({int64_t{p.box_n - 1} * p.groups * channels * depth + of_d, of_h, of_w});
+  };
+  const auto reach = [](const Axis& a) { return std::max<int64_t>(a.in, int64_t{a.run} * a.step * a.unit); };
+  return p.box_n <= limit.n && d.run <= limit.d && h.run <= limit.h && w.run <= limit.w &&
+         fit(1, d.in, reach(d), reach(h), reach(w)) &&
+         fit(p.out_per_group, d.out, int64_t{d.box} * d.out_step, h.out, w.out);
 }
 
 /// The plan with a cut; nothing if it does not fit.
-std::optional<Plan> cut(Plan p, const Cut& c, const OperandKind& operands) {
+std::optional<Plan> cut(Plan p, const Cut& c, int parts) {
   int64_t window = c.box_n;  // positions of all classes
   for (size_t i = 0; i < 3; ++i) {
     set_box(p.axis[i], c.box[i]);
@@ -105,23 +117,22 @@ std::optional<Plan> cut(Plan p, const Cut& c, const OperandKind& operands) {
     window *= p.axis[i].run * p.axis[i].remainders;
   }
   p.box_n = c.box_n, p.box_rows = c.box_n * c.box[0] * c.box[1] * c.box[2];
-  p.k_granules = c.k_granules, p.item_granules = operands.item_granules(), p.splits = c.splits;
-  const int of_number = 16 / operands.bytes;
-  p.k_blocks = ceil_div(p.in_per_group, of_number * c.k_granules);
+  p.k_granules = c.k_granules, p.item_granules = parts, p.splits = c.splits;
+  p.k_blocks = ceil_div(p.granules, c.k_granules);
   for (const int stage_bytes : {16 << 10, 8 << 10, 4 << 10}) {
-    set_memory(p, c.tile, operands.weight_parts, stage_bytes);
+    set_memory(p, c.tile, parts, stage_bytes);
     if (p.shared_bytes <= any_block_shared_bytes) break;
   }
   p.column_blocks = ceil_div(p.out_per_group, p.columns);
   p.quads = p.axis[2].out % 4 == 0 && p.axis[2].box % 4 == 0 && p.axis[2].out_step == 1;
   const auto& [d, h, w] = p.axis;
   const int64_t columns = int64_t{p.groups} * p.column_blocks;
-  if (p.shared_bytes > any_block_shared_bytes ||
+  if (p.shared_bytes > any_block_shared_bytes || !cells_fit(p) ||
       !product_fits({ceil_div(p.batch, p.box_n), d.tiles, h.tiles, w.tiles, d.phases, h.phases, w.phases,
                      columns, p.splits}))
     return std::nullopt;
-  p.blocks = narrow(columns * p.splits * ceil_div(p.batch, p.box_n) * d.tiles * h.tiles * w.tiles * d.phases *
-                    h.phases * w.phases);
+  p.jobs = narrow(columns * p.splits * ceil_div(p.batch, p.box_n) * d.tiles * h.tiles * w.tiles * d.phases *
+                  h.phases * w.phases);
   return p;
 }
 
@@ -148,29 +159,28 @@ int conflicts_of(const Plan& p) {
   return most;
 }
 
-double cycles_of(const Plan& p, const Cut& c, const OperandKind& operands, const Machine& machine) {
+double cycles_of(const Plan& p, const Cut& c, int parts, const Machine& machine) {
   const auto& [d, h, w] = p.axis;
-  const bool split = operands.split();
-  double items = c.k_granules / operands.item_granules();  // of a k-block, on average over the phases
+  double items = c.k_granules / parts;  // of a k-block, on average over the phases
   for (const Axis& a : p.axis)
     items *=
         p.transposed ? std::max(a.kernel / static_cast<double>(std::min(a.tap_pace, a.out)), 1.0) : a.kernel;
-  const int parts = operands.weight_parts, m = c.tile.m_tiles, n = c.tile.n_tiles;
-  const double instructions = m * n * (split ? 3 : 1) * mma_cycles,
-               loads = (m * operands.item_granules() * conflicts_of(p) + parts * n / 2) * load_cycles,
+  const int m = c.tile.m_tiles, n = c.tile.n_tiles;
+  const double instructions = m * n * (parts > 1 ? 3 : 1) * mma_cycles,
+               loads = parts * (m * conflicts_of(p) + n / 2) * load_cycles,
                products = std::ceil(items / 2) * TileShape::warps * std::max(instructions, loads),
                from_l2 = (p.classes * p.window_bytes + items * p.item_bytes) / l2_bytes_per_cycle,
-               steps =
-                   std::max(std::ceil(items / p.stage_items), 1.0 * p.classes) * step_cycles +
-                   (granule_cycles + (split ? parts_cycles : 0)) * p.classes * p.window_cells * p.k_granules +
-                   (split ? barrier_cycles : 0) * p.classes;
+               steps = std::max(std::ceil(items / p.stage_items), 1.0 * p.classes) * step_cycles +
+                       (granule_cycles + (parts > 1 ? parts_cycles : 0)) * p.classes * p.window_cells *
+                           p.k_granules +
+                       (parts > 1 ? barrier_cycles : 0) * p.classes;
   const double runs = static_cast<double>(p.box_rows) / w.box * p.columns,  // of outputs along w
-      sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : operands.bytes), 32);
+      sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : 2 * parts), 32);
   const double tile =
       p.k_blocks * (std::max(products, from_l2) + steps) / p.splits + tile_cycles + sector_cycles * sectors;
   const int64_t resident = std::min<int64_t>(machine.multiprocessor_shared_bytes / (p.shared_bytes + 1024),
-                                             c.tile.most_resident(split));
-  const int64_t turns = ceil_div(p.blocks, machine.multiprocessors);
+                                             c.tile.most_resident(parts));
+  const int64_t turns = ceil_div(p.jobs, machine.multiprocessors);
   double cycles = static_cast<double>(turns) * tile * (std::min(turns, resident) > 1 ? 1 : alone);
   if (p.splits > 1) {
     const double outputs = static_cast<double>(p.batch) * p.groups * p.out_per_group * d.out * h.out * w.out;
@@ -196,14 +206,15 @@ void for_each_box(const Plan& p, int rows, F f) {
   const int d_cells = cells_of(p.axis[0]), h_cells = cells_of(p.axis[1]), w_cells = cells_of(p.axis[2]);
   for (const int w : extents_of(w_cells, rows))
     for (const int h : extents_of(h_cells, rows / w)) {
-      const int d = std::min(d_cells, rows / (w * h)), n = std::min(p.batch, rows / (w * h * d));
+      const int d = std::min(d_cells, rows / (w * h)),
+                n = std::min({p.batch, rows / (w * h * d), Coordinates::limit.n});
       f(std::array{d, h, w}, n);
       if (n > 1) f(std::array{d, h, w}, 1);
     }
 }
 
 /// The plan without a cut; nothing if numbers do not fit their types.
-std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int operand_bytes) {
+std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int parts) {
   Plan p{};
   for (size_t i = 0; i < 3; ++i) {
     const auto axis = axis_of(g, transposed, static_cast<int64_t>(i));
@@ -212,8 +223,7 @@ std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int operand_
   }
   const int64_t in = transposed ? g.small_per_group() : g.big_per_group(),
                 in_cells = transposed ? g.small_cells() : g.big_cells();
-  // The copy of the input has at least 32 bytes for a cell (common/channels_last.cuh).
-  const int64_t granules = ceil_div(in * operand_bytes, 32) * 2;
+  const int64_t granules = ceil_div(in, 8) * parts;
   if (g.batch == 0 || !product_fits({g.batch, g.groups, in_cells, granules}) ||
       !product_fits({g.taps(), 8, 8}) ||
       !all_fit({g.big_cells(), g.small_cells(), g.big_channels, g.small_channels}))
@@ -225,29 +235,27 @@ std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int operand_
 
 }  // namespace
 
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const OperandKind& operands,
-                                 bool may_split, const Machine& machine) {
-  const auto whole = uncut(g, transposed, operands.bytes);
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int parts, bool may_split,
+                                 const Machine& machine) {
+  const auto whole = uncut(g, transposed, parts);
   if (!whole) return std::nullopt;
-  const int granules = ceil_div(whole->in_per_group * operands.bytes, 16);
   const int64_t outputs =
       g.batch * (transposed ? g.big_channels * g.big_cells() : g.small_channels * g.small_cells());
   Least<Planned> best;
   for (const TileShape& tile : tile_shapes) {
-    if (!has_kernel(tile, operands.split())) continue;
+    if (!has_kernel(tile, parts)) continue;
     for (const int k_granules : {8, 4, 3, 2, 1}) {
-      if (k_granules > granules + 1 || k_granules % operands.item_granules() != 0) continue;
+      if (k_granules > whole->granules + 1 || k_granules % parts != 0) continue;
       for_each_box(*whole, tile.rows(), [&](const std::array<int, 3>& box, int box_n) {
         Cut c{tile, box, box_n, k_granules};
-        while (c.box[0] > 1 && !cut(*whole, c, operands)) c.box[0] /= 2;
+        while (c.box[0] > 1 && !cut(*whole, c, parts)) c.box[0] /= 2;
         for (const int splits : {1, 2, 3, 4, 6, 8, 12, 16}) {
           c.splits = splits;
-          const auto p = cut(*whole, c, operands);
+          const auto p = cut(*whole, c, parts);
           if (!p || splits > p->slices * ceil_div(p->items, p->stage_items)) break;
-          best.offer({tile, *p, 0}, cycles_of(*p, c, operands, machine));
+          best.offer({tile, *p, 0}, cycles_of(*p, c, parts, machine));
           const int64_t next_bytes = 8 * outputs * splits;
-          if (!may_split || p->blocks >= 2 * machine.multiprocessors || next_bytes > most_partial_bytes)
-            break;
+          if (!may_split || p->jobs >= 2 * machine.multiprocessors || next_bytes > most_partial_bytes) break;
         }
       });
     }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/mma/cells.h>
 #include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 #include <voxgrad/ops/conv3d_lattice.h>
@@ -42,6 +43,7 @@ struct Axis {
   int box, tiles;  ///< cells of a block, at most; such boxes in the largest phase
   int remainders;  ///< of taps modulo `step`
   int run;         ///< positions of a window
+  Divisor pace;    ///< input cells from a position of a window to the next
 };
 
 /// One axis of one phase.
@@ -72,16 +74,16 @@ struct TileShape {
   static constexpr int warps = 4, threads = 32 * warps;
   constexpr int rows() const { return warps * m_tiles * 16; }
   constexpr int columns() const { return n_tiles * 8; }
-  /// Registers of a thread. Split operands have three sets.
-  constexpr int sums(bool split) const { return m_tiles * n_tiles * (split ? 12 : 4); }
+  /// Registers of a thread. Numbers of two parts have three sets.
+  constexpr int sums(int parts) const { return m_tiles * n_tiles * (parts > 1 ? 12 : 4); }
   /// Blocks of a multiprocessor, for which there are registers.
-  constexpr int most_resident(bool split) const { return sums(split) > 64 ? 2 : 3; }
+  constexpr int most_resident(int parts) const { return sums(parts) > 64 ? 2 : 3; }
   friend constexpr bool operator==(const TileShape&, const TileShape&) = default;
 };
 
 /// The tiles that there are kernels for.
 inline constexpr TileShape tile_shapes[]{{4, 8}, {2, 8}, {4, 6}, {8, 4}, {4, 4}, {2, 4}, {8, 2}};
-constexpr bool has_kernel(const TileShape& t, bool split) { return t.sums(split) <= (split ? 192 : 128); }
+constexpr bool has_kernel(const TileShape& t, int parts) { return t.sums(parts) <= (parts > 1 ? 192 : 128); }
 
 struct Plan {
   std::array<Axis, 3> axis;
@@ -91,78 +93,38 @@ struct Plan {
   int box_n;     ///< images of a block
   int box_rows;  ///< its cells
   int columns;   ///< its output channels
-  // Granules: 16 bytes of channels, 4 of 32 bits or 8 of 16 bits.
-  int granules;             ///< of a cell in the copy of the input
-  int k_granules;           ///< of a k-block
-  int item_granules;        ///< of an item; a power of two
-  int k_blocks;             ///< of a group's input channels
-  int classes, slices;      ///< of taps; pairs of a k-block and a class, which have one window
-  int swizzle, swizzle_of;  ///< see place_of
+  // Granules: 16 bytes of channels, 8 of 16 bits or 4 of f32.
+  int granules;         ///< of a cell in the copy of the input
+  int k_granules;       ///< of a k-block
+  int item_granules;    ///< of an item; a power of two
+  int k_blocks;         ///< of a group's input channels
+  int classes, slices;  ///< of taps; pairs of a k-block and a class, which have one window
   int window_cells, window_bytes;
   int items;                     ///< most of a slice, an even number
   int stage_items, stage_bytes;  ///< of a stage of weights
   int item_bytes;                ///< its weights for all columns
   bool quads;  ///< rows 4 i to 4 i + 3 are neighbours in a multiple of 4 outputs, or do not exist
   int splits;  ///< blocks that share the sum of one box and its columns
-  int column_blocks, blocks, tables_at, shared_bytes;
-  Divisor of_block[9], of_windows[6], of_box[3], of_k_block, of_slice;  ///< radices of numbers below
+  int column_blocks, jobs, tables_at, shared_bytes;
+  Divisor of_job[9], of_window[3], of_box[3], of_k_block, of_slice, of_stage;  ///< radices of numbers below
 };
 
-/// What a block computes. Splits run fastest, then columns, then phases: blocks that read the same cells, and
-/// those that write to the same lines, run at the same time.
+/// What a block computes at a time. Splits run fastest, then columns, then phases: blocks that read the same
+/// cells, and those that write to the same lines, run at the same time.
 struct Job {
   int n;                      ///< the first image
   std::array<int, 3> q;       ///< the first cell
   std::array<int, 3> number;  ///< of the phase
   int group, column_block, split;
 };
-constexpr Job job_of(const Plan& p, int block) {
-  const auto [n, d, h, w, pd, ph, pw, group, column_block, split] = digits(block, p.of_block);
+constexpr Job job_of(const Plan& p, int number) {
+  const auto [n, d, h, w, pd, ph, pw, group, column_block, split] = digits(number, p.of_job);
   return {n * p.box_n,  {d * p.axis[0].box, h * p.axis[1].box, w * p.axis[2].box},
           {pd, ph, pw}, group,
           column_block, split};
 }
 
 using Phases = std::array<Phase, 3>;
-
-/// The number of the granule of the input, channels last, at a position of a class's window, without the
-/// k-block; -1 if the cell is outside the input, or not needed. Position i of class c is number c *
-/// window_cells
-/// + i.
-constexpr int input_at(const Plan& p, const Job& j, const Phases& f, int number) {
-  const auto at = digits(number, p.of_windows);  // remainders along d, h, w; image; d, h, w
-  if (j.n + at[3] >= p.batch) return -1;
-  int granule = (j.n + at[3]) * p.groups + j.group;
-  for (size_t i = 0; i < 3; ++i) {
-    const Axis& a = p.axis[i];
-    const int cell = f[i].first_in + ((j.q[i] + at[4 + i]) * a.step + at[i]) * a.unit;
-    if (cell < 0 || cell >= a.in || at[4 + i] >= a.box + (f[i].taps - 1 - at[i]) / a.step) return -1;
-    granule = granule * a.in + cell;
-  }
-  return granule * p.granules;
-}
-
-/// Where a row of the product has its window, for tap 0, and its output, of channel 0; -1 if it has none.
-struct RowPlace {
-  int position;
-  int64_t output;
-};
-constexpr RowPlace row_at(const Plan& p, const Job& j, const Phases& f, int row) {
-  if (row >= p.box_rows) return {0, -1};
-  const auto at = digits(row, p.of_box);
-  int position = at[0];
-  int64_t cell = 0;
-  bool exists = j.n + at[0] < p.batch;
-  for (size_t i = 0; i < 3; ++i) {
-    const int q = j.q[i] + at[i + 1];
-    position = position * p.axis[i].run + at[i + 1];
-    exists &= q < f[i].cells;
-    cell = cell * p.axis[i].out + j.number[i] + q * p.axis[i].out_step;
-  }
-  const int64_t image = int64_t{j.n + at[0]} * p.groups + j.group;
-  const int64_t out_cells = int64_t{p.axis[0].out} * p.axis[1].out * p.axis[2].out;
-  return {position, exists ? image * p.out_per_group * out_cells + cell : -1};
-}
 
 /// The taps of a class along each axis: remainder + i * step, for i < count.
 struct ClassTaps {
@@ -178,10 +140,56 @@ constexpr ClassTaps taps_of(const Plan& p, const Phases& f, int number) {
   return c;
 }
 
-/// A factor of the products of a slice: a granule of its channels at a tap, or two that hold the parts of 8
-/// channels. Two items are the k of an instruction.
+/// A position of a class's window, in cells of the copy of the input.
+constexpr CellEntry window_cell(const Plan& p, int position) {
+  const auto [n, d, h, w] = digits(position, p.of_window);
+  const auto& [of_d, of_h, of_w] = p.axis;
+  const int depth = n * p.groups * of_d.in + d * of_d.pace.divisor;
+  return {Coordinates::of(n, d, h, w),
+          (depth * of_h.in + h * of_h.pace.divisor) * of_w.in + w * of_w.pace.divisor};
+}
+/// Those that are inside the input, and needed.
+constexpr CellRange inputs_of(const Plan& p, const Job& j, const Phases& f, const ClassTaps& c) {
+  Existing exist[3]{};
+  int64_t first = int64_t{j.n} * p.groups + j.group;
+  for (size_t i = 0; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    const int begin = f[i].first_in + (j.q[i] * a.step + c.remainder[i]) * a.unit;
+    exist[i] = existing(begin, a.in, a.box + c.count[i] - 1, a.pace);
+    first = first * a.in + begin;
+  }
+  return range_of(std::min(p.box_n, p.batch - j.n) - 1, exist[0], exist[1], exist[2], first);
+}
+
+/// A row of the product: its output, of channel 0, and its position in a window, for tap 0.
+struct Row {
+  CellEntry output;
+  int position;
+};
+constexpr Row row_at(const Plan& p, int number) {
+  if (number >= p.box_rows) return {{Coordinates::beyond, 0}, 0};
+  const auto [n, d, h, w] = digits(number, p.of_box);
+  const auto& [of_d, of_h, of_w] = p.axis;
+  const int depth = n * p.groups * p.out_per_group * of_d.out + d * of_d.out_step;
+  return {
+      {Coordinates::of(n, d, h, w), (depth * of_h.out + h * of_h.out_step) * of_w.out + w * of_w.out_step},
+      ((n * of_d.run + d) * of_h.run + h) * of_w.run + w};
+}
+/// The rows that have an output; the first one's is the element of a channel of the group.
+constexpr CellRange outputs_of(const Plan& p, const Job& j, const Phases& f, int channel) {
+  Existing exist[3]{};
+  int64_t first = (int64_t{j.n} * p.groups + j.group) * p.out_per_group + channel;
+  for (size_t i = 0; i < 3; ++i) {
+    exist[i] = {0, std::min(p.axis[i].box, f[i].cells - j.q[i]) - 1};
+    first = first * p.axis[i].out + j.number[i] + j.q[i] * p.axis[i].out_step;
+  }
+  return range_of(std::min(p.box_n, p.batch - j.n) - 1, exist[0], exist[1], exist[2], first);
+}
+
+/// A factor of the products of a slice: 8 of its channels at a tap. They are a granule, or of two parts two,
+/// f32 numbers that become their high and their low parts. Two items are the k of an instruction.
 struct Item {
-  int window;   ///< the tap's shift in positions, times 8, plus the granule
+  int window;   ///< bytes from the first granule of a position to its own, at the tap's shift
   int weights;  ///< its number among the weights of the k-block; -1: zeros
 };
 constexpr Item item_at(const Plan& p, const Phases& f, const ClassTaps& c, int i) {
@@ -198,28 +206,24 @@ constexpr Item item_at(const Plan& p, const Phases& f, const ClassTaps& c, int i
     shift = shift * a.run + at[axis];
     tap = tap * a.kernel + f[axis].first_tap + m * f[axis].tap_step;
   }
-  return {shift * 8 + granule, i < items ? (tap * p.k_granules + granule) / p.item_granules : -1};
+  return {16 * (granule * p.window_cells + shift),
+          i < items ? (tap * p.k_granules + granule) / p.item_granules : -1};
 }
 /// Their number, with one that fills up an odd one.
 constexpr int items_of(const Plan& p, const ClassTaps& c) {
   return (c.taps() * p.k_granules / p.item_granules + 1) / 2 * 2;
 }
 
-/// The bytes from the beginning of a window to a granule. Loads of eight neighbouring cells meet every bank
-/// once, at any shift: an odd number of granules of a cell does that by itself; else granules change places
-/// with the cell.
-constexpr int place_of(const Plan& p, int position, int granule) {
-  return position * p.k_granules * 16 + ((position << p.swizzle ^ granule << 4) & p.swizzle_of);
-}
-
-/// The block's part of its steps: a step is a slice and a stage of its items. Class 0 has most of them. Each
+/// A job's part of the steps: a step is a slice and a stage of its items. Class 0 has most of them. Each
 /// of `bands` has all slices (Note [Bands] in common/bands.cuh).
 struct Steps {
   int of_slice, begin, end;
 };
-constexpr Steps steps_of(const Plan& p, const Job& j, const Phases& f, int bands = 1) {
-  const int stages = ceil_div(items_of(p, taps_of(p, f, 0)), p.stage_items);
-  const auto until = [&](int split) { return narrow(int64_t{stages} * p.slices * bands * split / p.splits); };
+constexpr Steps steps_of(const Plan& p, const Job& j, int items_of_class_0, int bands = 1) {
+  const int stages = p.of_stage.quotient(items_of_class_0 + p.stage_items - 1),
+            all = stages * p.slices * bands;
+  if (p.splits == 1) return {stages, 0, all};
+  const auto until = [&](int split) { return narrow(int64_t{all} * split / p.splits); };
   return {stages, until(j.split), until(j.split + 1)};
 }
 
@@ -229,19 +233,9 @@ struct Planned {
   double cycles;  ///< estimated
 };
 
-/// Operands as they are in shared memory: the bytes of a number, and the parts of a weight. Numbers of parts
-/// have two granules for 8 channels: of f32 numbers, and then of their high and of their low parts.
-struct OperandKind {
-  int bytes, weight_parts;
-
-  constexpr bool split() const { return weight_parts > 1; }
-  constexpr int item_granules() const { return split() ? 2 : 1; }
-  friend bool operator==(const OperandKind&, const OperandKind&) = default;
-};
-
-/// The plan that takes the least time. Nothing for an empty batch, for kernels whose windows do not fit in
-/// shared memory, or if numbers do not fit their types.
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const OperandKind& operands,
-                                 bool may_split, const Machine& machine);
+/// The plan that takes the least time, for numbers of 16 bits, or of two such parts. Nothing for an empty
+/// batch, for kernels whose windows do not fit in shared memory, or if numbers do not fit their types.
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int parts, bool may_split,
+                                 const Machine& machine);
 
 }  // namespace vox::cuda::conv::mma

@@ -4,10 +4,10 @@
 //
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
-// Both operands are copied with their channels last (common/channels_last.cuh), so 16 bytes are 8 channels of
-// a cell. `ldmatrix` reads 8 such rows from any 8 addresses, and transposes them: the k of the product is the
-// cell. So a tap is another address in a window of big, and a stride another distance of addresses. Nothing
-// is loaded twice for two taps of a window.
+// Both operands are copied in granules (granules.cuh), so 16 bytes are 8 channels of a cell. `ldmatrix` reads
+// 8 such rows from any 8 addresses, and transposes them: the k of the product is the cell. So a tap is
+// another address in a window of big, and a stride another distance of addresses. Nothing is loaded twice for
+// two taps of a window.
 //
 // What a block owns: up to 64 channels of small x up to 56 octets of columns (plan), in registers, and a
 // split of the steps. Its warps share the columns; where there are few, teams of warps share the cells of a
@@ -28,8 +28,8 @@
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/mma/weight_grad_plan.h>
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/splits.cuh>
+#include <voxgrad/cuda/conv3d/mma/granules.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
@@ -44,27 +44,20 @@ constexpr int weight_grad_threads = 32 * WeightGradPlan::warps;
 
 // ---- The copies of a step ---------------------------------------------------------------------------------
 
-/// A channels-last copy, in granules.
-struct Granules {
-  const uint4* data;
-  int cell;   ///< from a cell to the next
-  int octet;  ///< from 8 channels to the next, one of each part
-};
-
-/// The granules of a thread: cell after cell, the octets of each. Recomputed at each use, if `parts` of
+/// The granules of a thread: octet after octet, the cells of each. Recomputed at each use, if `parts` of
 /// numbers need the registers that hold what compilers take out of loops.
 template <int parts>
 struct GranuleWalk {
-  int octets, cell_step, octet_step, cell, octet;
+  int cells, octet_step, cell_step, octet, cell;
 
-  __device__ __forceinline__ explicit GranuleWalk(int all_octets) : octets(all_octets) {
-    if constexpr (parts > 1) asm volatile("" : "+r"(octets));
-    cell_step = weight_grad_threads / octets, octet_step = weight_grad_threads % octets;
-    cell = static_cast<int>(threadIdx.x) / octets, octet = static_cast<int>(threadIdx.x) % octets;
+  __device__ __forceinline__ explicit GranuleWalk(int all_cells) : cells(all_cells) {
+    if constexpr (parts > 1) asm volatile("" : "+r"(cells));
+    octet_step = weight_grad_threads / cells, cell_step = weight_grad_threads % cells;
+    octet = static_cast<int>(threadIdx.x) / cells, cell = static_cast<int>(threadIdx.x) % cells;
   }
   __device__ __forceinline__ void next() {
-    cell += cell_step, octet += octet_step;
-    if (octet >= octets) octet -= octets, ++cell;
+    octet += octet_step, cell += cell_step;
+    if (cell >= cells) cell -= cells, ++octet;
   }
 };
 
@@ -75,33 +68,32 @@ template <int parts>
 struct Copies {
   Granules from;
   const CellEntry* cells;
-  int end, octets, pitch;  ///< cells; octets of each; granules of shared memory from an octet to the next
+  int count, octets,
+      pitch;  ///< of cells; octets of each; granules of shared memory from an octet to the next
 
-  StepCells step = {};
+  CellRange step = {};
   uint32_t to = 0;
   int first_octet = 0, existing_octets = 0;  ///< of the operand; of those from there on
-  GranuleWalk<parts> at{octets};
+  GranuleWalk<parts> at{count};
 
-  __device__ __forceinline__ void begin(const StepCells& of_step, uint32_t stage, int first, int channels) {
+  __device__ __forceinline__ void begin(const CellRange& of_step, uint32_t stage, int first, int channels) {
     step = of_step, to = stage;
     first_octet = first, existing_octets = ceil_div(channels, 8) - first;
-    at = GranuleWalk<parts>(octets);
+    at = GranuleWalk<parts>(count);
   }
-  __device__ __forceinline__ void begin_nothing() { at.cell = end; }
-  __device__ __forceinline__ bool more() const { return at.cell < end; }
+  __device__ __forceinline__ void begin_nothing() { at.octet = octets; }
+  __device__ __forceinline__ bool more() const { return at.octet < octets; }
 
   /// Starts to copy a granule, if there are more.
   __device__ __forceinline__ void start() {
-    const CellEntry entry = cells[min(at.cell, end - 1)];
-    const bool exists =
-        (at.octet < existing_octets) & Coordinates::within(entry.coordinates, step.low, step.high);
-    const uint4* const first = from.data + step.first * from.cell + first_octet * from.octet;
+    const CellEntry entry = cells[at.cell];
+    const bool exists = (at.octet < existing_octets) & step.holds(entry);
     const uint4* const source =
-        exists ? first + (entry.offset * from.cell + at.octet * from.octet) : from.data;
+        from.data + (exists ? step.first + entry.offset + (first_octet + at.octet) * parts * from.cells : 0);
 #pragma unroll
     for (int part = 0; part < parts; ++part)
-      ptx::cp_async_16_if(more(), to + 16 * ((part * octets + at.octet) * pitch + at.cell), source + part,
-                          exists);
+      ptx::cp_async_16_if(more(), to + 16 * ((part * octets + at.octet) * pitch + at.cell),
+                          source + part * from.cells, exists);
     at.next();
   }
   __device__ __forceinline__ void start_all() {
@@ -119,7 +111,7 @@ struct Copies {
     const float low = band == bands.last() ? 0 : 0x1p-14f, high = band == 0 ? INFINITY : 0x1.fffffep14f;
     unsigned others = 0;
 #pragma unroll 1
-    for (GranuleWalk<parts> i(octets); i.cell < end; i.next()) {
+    for (GranuleWalk<parts> i(count); i.octet < octets; i.next()) {
       uint4* const first = stage + i.octet * pitch + i.cell;
       uint4* const second = first + octets * pitch;
       float x[8];
@@ -416,14 +408,11 @@ struct StoreWeight {
 template <class Operand>
 void run_weight_grad(const WeightGradCall& call) {
   constexpr bool split = Operand::parts > 1;
-  using Copy = ChannelsLastCopy<std::conditional_t<split, Whole, Operand>>;
+  using Copy = GranulesCopy<std::conditional_t<split, Whole, Operand>>;
   using Storage = typename Copy::Storage;
   const auto& [big, small, dweight, g, only_if, failed] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed});
   const WeightGradPlan p = *recall<make_weight_grad_plan>(g, Operand::parts);
-  const auto granules_of = [](const Copy& copy) {
-    return Granules{copy.template as<uint4>(), copy.cell_bytes() / 16, Operand::parts};
-  };
   const Copy big_copy(launch, big, g.groups), small_copy(launch, small, g.groups);
   Copy::make(launch, big_copy, small_copy);
   const Workspace partials(launch, p.splits * p.split_floats() * int64_t{sizeof(float)});
@@ -435,7 +424,7 @@ void run_weight_grad(const WeightGradCall& call) {
     launch.allow_shared_memory<kernel>(p.shared_bytes());
     kernel<<<static_cast<unsigned>(p.jobs * p.splits), weight_grad_threads,
              static_cast<size_t>(p.shared_bytes()), launch.stream()>>>(
-        granules_of(big_copy), granules_of(small_copy), partials.as<float>(), big_copy.range(),
+        big_copy.granules(), small_copy.granules(), partials.as<float>(), big_copy.range(),
         small_copy.range(), flag, p);
   };
   [&]<int... i>(std::integer_sequence<int, i...>) {

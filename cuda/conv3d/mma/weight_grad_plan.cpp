@@ -20,7 +20,7 @@ bool moderate(const Conv3dGeometry& g) {
                 channels = std::max(g.big_per_group(), g.small_per_group());
   return g.batch > 0 && all_fit({g.big_channels, g.small_channels, cells}) &&
          product_fits({g.big.d + g.padding.d + 1, g.big.h + g.padding.h + 1, g.big.w + g.padding.w + 1}) &&
-         product_fits({samples, ceil_div(cells, 64), ceil_div(channels, 64)});  // blocks of the copies
+         product_fits({samples, cells, 2 * ceil_div(channels, 8)});  // granules of the copies
 }
 
 /// Lengths of pieces that an axis can be cut into, at most `longest`; the longest first.
@@ -49,15 +49,15 @@ int64_t set_window(WeightGradAxis& a) {
   return extent;
 }
 
-/// Whether the granules between two cells of a window or a box, in the tensor, fit 32 bits.
+/// Whether the distances between two cells of a window or a box, in the tensor, fit 32 bits.
 bool offsets_fit(const WeightGradPlan& p) {
-  const auto fit = [&](int64_t d, int64_t h, int64_t w, const GridPlace& grid, int channels) {
+  const auto fit = [&](int64_t d, int64_t h, int64_t w, const GridPlace& grid) {
     return product_fits({(p.n.box - 1) * int64_t{p.groups} * grid.d + d + 2, std::max<int64_t>(grid.h, h),
-                         std::max<int64_t>(grid.w, w), 2 * ceil_div(channels, 16)});
+                         std::max<int64_t>(grid.w, w)});
   };
   const auto reach = [](const WeightGradAxis& a) { return int64_t{a.extent} * a.unit; };
-  return fit(reach(p.d), reach(p.h), reach(p.w), {0, p.d.big, p.h.big, p.w.big}, p.big_per_group) &&
-         fit(p.d.box, p.h.box, p.w.box, {0, p.d.small, p.h.small, p.w.small}, p.small_per_group);
+  return fit(reach(p.d), reach(p.h), reach(p.w), {0, p.d.big, p.h.big, p.w.big}) &&
+         fit(p.d.box, p.h.box, p.w.box, {0, p.d.small, p.h.small, p.w.small});
 }
 
 /// Shared memory for the box and the taps, in two stages; false if it does not suffice. Octets of

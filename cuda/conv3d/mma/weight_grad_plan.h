@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/mma/cells.h>
 #include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/cuda/conv3d/model/time.h>
 #include <voxgrad/ops/conv3d_geometry.h>
@@ -128,33 +129,6 @@ constexpr StepBox box_at(const WeightGradPlan& p, int step) {
 
 // ---- Cells to copy ----
 
-/// A cell of a window or a box: its coordinates in it, and how far it is from the first one.
-struct CellEntry {
-  uint32_t coordinates;
-  int offset;  ///< cells of the tensor
-};
-
-/// Coordinates in one word: fields of 5, 6, 6 and 9 bits, with a bit between them.
-struct Coordinates {
-  static constexpr GridPlace limit{1 << 5, 1 << 6, 1 << 6, 1 << 9};  ///< of extents
-  static constexpr uint32_t guards = 1u << 29 | 1u << 23 | 1u << 16 | 1u << 9;
-  static constexpr uint32_t beyond = (1u << 30) - 1 - guards;  ///< all fields at their largest
-
-  static constexpr uint32_t of(int n, int d, int h, int w) {
-    return static_cast<uint32_t>(n << 24 | d << 17 | h << 10 | w);
-  }
-  /// Whether low <= c <= high in all fields: then no difference borrows its guard.
-  static constexpr bool within(uint32_t c, uint32_t low, uint32_t high) {
-    return (((c | guards) - low) & ((high | guards) - c) & guards) == guards;
-  }
-};
-
-/// Which cells of a window or a box exist in a step: the coordinates between two.
-struct StepCells {
-  uint32_t low, high;
-  int64_t first;  ///< the first one's number in the tensor, of the group; it may not exist
-};
-
 constexpr CellEntry window_entry(const WeightGradPlan& p, int position) {
   const GridPlace c = p.window_cell(position);
   const int in_plane = c.h * p.h.unit * p.w.big + c.w * p.w.unit, plane = p.h.big * p.w.big;
@@ -169,30 +143,17 @@ constexpr CellEntry box_entry(const WeightGradPlan& p, int number) {
           ((c.n * p.groups * p.d.small + c.d) * p.h.small + c.h) * p.w.small + c.w};
 }
 
-/// The cells of a window that exist along an axis, if it begins at fine cell `begin`.
-struct Existing {
-  int low, high;
-};
-constexpr Existing existing(int begin, int size, int extent, const Divisor& unit) {
-  const int low = begin < 0 ? unit.quotient(unit.divisor - 1 - begin) : 0;
-  const int high = begin < size ? unit.quotient(size - 1 - begin) : -1;
-  return {low, std::min(high, extent - 1)};
-}
-
-constexpr StepCells big_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
+constexpr CellRange big_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
   const int d = box.from.d * p.d.stride - p.d.padding + job.tap_d * p.d.dilation,
             h = box.from.h * p.h.stride - p.h.padding + job.tap_h * p.h.dilation,
             w = box.from.w * p.w.stride - p.w.padding + job.tap_w * p.w.dilation;
   const Existing of_d = existing(d, p.d.big, p.d.extent, p.by_unit[0]),
                  of_h = existing(h, p.h.big, p.h.extent, p.by_unit[1]),
                  of_w = existing(w, p.w.big, p.w.extent, p.by_unit[2]);
-  const bool any = of_d.low <= of_d.high && of_h.low <= of_h.high && of_w.low <= of_w.high;
-  return {any ? Coordinates::of(0, of_d.low, of_h.low, of_w.low) : Coordinates::beyond,
-          any ? Coordinates::of(p.n.box - 1, of_d.high, of_h.high, of_w.high) : 0,
-          (int64_t{box.from.n} * p.groups + job.group) * p.d.big * p.h.big * p.w.big +
-              (d * p.h.big + h) * p.w.big + w};
+  const int64_t image = (int64_t{box.from.n} * p.groups + job.group) * p.d.big * p.h.big * p.w.big;
+  return range_of(p.n.box - 1, of_d, of_h, of_w, image + (d * p.h.big + h) * p.w.big + w);
 }
-constexpr StepCells small_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
+constexpr CellRange small_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
   const auto& [from, begin] = box;
   return {Coordinates::of(begin.n - from.n, begin.d - from.d, begin.h - from.h, begin.w - from.w),
           Coordinates::of(p.n.box - 1, p.d.box - 1, p.h.box - 1, p.w.box - 1),

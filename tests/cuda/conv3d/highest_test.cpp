@@ -1,7 +1,8 @@
 #include "tests/cuda/conv3d/support.h"
 
 // conv3d, conv_transpose3d and their weight gradients at `highest`: every kernel for f32 is as accurate as
-// `direct`, for numbers of any size. (Non-finite values: kernels_test.cpp.)
+// `direct`, for numbers of any size; at `high` it has the bits of TF32. (Non-finite values:
+// kernels_test.cpp.)
 
 namespace vox {
 namespace {
@@ -125,6 +126,34 @@ TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
       }
     }
   }
+}
+
+class HighCuda : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(, HighCuda,
+                         ::testing::ValuesIn(f32_modes({"rolling", "strided", "gather", "windows", "dense",
+                                                        "mma", "patches_bf16x3"},
+                                                       Float32Precision::high)),
+                         mode_name);
+
+// Two operands of 11 bits, which some kernels round by a multiplication: each is off by 0.69 units at most.
+TEST_P(HighCuda, NumbersOfAnySizeHaveTheBitsOfTf32) {
+  int compared = 0;
+  for (const Case& c : cases(kernel()))
+    for (const Conv3dPass pass : passes) {
+      const Conv3dGeometry& g = c.geometry;
+      if (!takes(pass, g)) continue;
+      ++compared;
+      for (const std::string_view kind :
+           {"normal", "positive", "small", "channels", "elements", "decay", "far smaller alone"}) {
+        const Data d = data(kind, shapes_of(pass, g).a, g.weight_shape());
+        const Tensor x = d.x.to(f64), w = d.w.to(f64);
+        const Errors e = errors(run(GetParam(), pass, d.x, d.w, g), run(direct, pass, x, w, g),
+                                run(direct, pass, abs(x), abs(w), g));
+        EXPECT_LE(e.largest, 0x1p-9) << name_of(pass) << ' ' << kind << ": " << g.small_shape() << ' '
+                                     << g.weight_shape() << " stride " << g.stride;
+      }
+    }
+  EXPECT_GT(compared, 0);
 }
 
 // Weight gradients beyond the table of cases for all kernels (kernels_test.cpp): long sums in many slabs,
@@ -287,17 +316,20 @@ TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
 
 // R8 at `highest`: non-finite values change only what they touch, also where zeros are multiplied.
 TEST_P(WeightGradCuda, NonFiniteValuesSpreadNowhereAtHighest) {
-  const Conv3dGeometry g = geometry({2, 9, 3, 4, 7}, {9, 10, 2, 3, 3}, {.stride = {1, 2, 1}});
-  if (!testing::takes({kernel(), f32, highest}, pass, g)) return;
-  for (const double bad : {inf, -inf, nan, 3.4e38}) {
-    for (const bool in_big : {true, false}) {
-      Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
-      (in_big ? big : small).reshape({-1}).select(0, 11).fill_(bad);
-      const Values got = values(run({kernel(), f32, highest}, pass, big, small, g));
-      const Values expected = values(run(direct, pass, big, small, g));
-      for (size_t i = 0; i < got.size(); ++i)
-        EXPECT_TRUE(same(got[i], expected[i]))
-            << bad << ' ' << in_big << " at " << i << ": " << got[i] << ", not " << expected[i];
+  for (const Conv3dGeometry& g :
+       {geometry({2, 9, 3, 4, 7}, {9, 10, 2, 3, 3}, {.stride = {1, 2, 1}}),
+        geometry({2, 2, 3, 4, 7}, {2, 3, 2, 3, 3}, {.padding = {1, 0, 2}, .dilation = {3, 2, 1}})}) {
+    if (!testing::takes({kernel(), f32, highest}, pass, g)) continue;
+    for (const double bad : {inf, -inf, nan, 3.4e38}) {
+      for (const bool in_big : {true, false}) {
+        Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
+        (in_big ? big : small).reshape({-1}).select(0, 11).fill_(bad);
+        const Values got = values(run({kernel(), f32, highest}, pass, big, small, g));
+        const Values expected = values(run(direct, pass, big, small, g));
+        for (size_t i = 0; i < got.size(); ++i)
+          EXPECT_TRUE(same(got[i], expected[i]))
+              << bad << ' ' << in_big << " at " << i << ": " << got[i] << ", not " << expected[i];
+      }
     }
   }
 }

@@ -319,9 +319,11 @@ TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
       if (!takes(pass, g)) continue;
       const OperandShapes shapes = shapes_of(pass, g);
       for (const double bad : {inf, -inf, nan}) {
-        for (const bool in_first : {true, false}) {
+        for (const int where_bad : {0, 1, 2, 3}) {
+          const bool in_first = where_bad % 2 == 0, everywhere = where_bad >= 2;
           Values a = integers(numel(shapes.a), 1), b = integers(numel(shapes.b), 2);
           Values& operand = in_first ? a : b;
+          if (everywhere) std::ranges::fill(operand, bad);
           operand[operand.size() / 3] = bad;
           const Tensor y = run(GetParam(), pass, tensor(a, shapes.a, dtype(), Device::cuda()),
                                tensor(b, shapes.b, dtype(), Device::cuda()), g);

@@ -8,7 +8,7 @@
 namespace vox::cuda::conv::mma {
 namespace {
 
-constexpr OperandKind of_16_bits{2, 1}, tf32{4, 1}, f16x3{4, 2};
+constexpr int of_16_bits = 1, f16x3 = 2;  // parts
 
 /// As kernel.cuh: jobs, tables, steps. Windows and items hold numbers of granules.
 struct Walk {
@@ -19,8 +19,8 @@ struct Walk {
   std::vector<int> window{};  // of the k-block, by places
 
   void run() {
-    for (int block = 0; block < p.blocks; ++block) {
-      const Job j = job_of(p, block);
+    for (int number = 0; number < p.jobs; ++number) {
+      const Job j = job_of(p, number);
       Phases phases{};
       bool exists = true;
       for (size_t i = 0; i < 3; ++i) {
@@ -33,7 +33,7 @@ struct Walk {
   }
 
   void compute(const Job& j, const Phases& phases) {
-    const Steps steps = steps_of(p, j, phases);
+    const Steps steps = steps_of(p, j, items_of(p, taps_of(p, phases, 0)));
     int loaded = -1;
     for (int step = steps.begin; step < steps.end; ++step) {
       const int slice = step / steps.of_slice, k_block = slice / p.classes, number = slice % p.classes;
@@ -51,30 +51,30 @@ struct Walk {
 
   void load(const Job& j, const Phases& phases, int slice) {
     window.assign(static_cast<size_t>(p.window_bytes / 16), -2);
+    const CellRange range = inputs_of(p, j, phases, taps_of(p, phases, slice % p.classes));
+    const int cells = p.batch * p.groups * p.axis[0].in * p.axis[1].in * p.axis[2].in;
     for (int position = 0; position < p.window_cells; ++position)
       for (int granule = 0; granule < p.k_granules; ++granule) {
-        const int from = input_at(p, j, phases, slice % p.classes * p.window_cells + position),
-                  of_cell = slice / p.classes * p.k_granules + granule;
-        const int place = place_of(p, position, granule);
-        EXPECT_EQ(place % 16, 0);
-        int& to = window.at(static_cast<size_t>(place / 16));
+        const CellEntry cell = window_cell(p, position);
+        const int of_cell = slice / p.classes * p.k_granules + granule;
+        int& to = window.at(static_cast<size_t>(granule * p.window_cells + position));
         EXPECT_EQ(to, -2);
-        to = from >= 0 && of_cell < p.granules ? from + of_cell : -1;
+        to = range.holds(cell) && of_cell < p.granules
+                 ? of_cell * cells + static_cast<int>(range.first) + cell.offset
+                 : -1;
       }
   }
 
   void multiply(const Job& j, const Phases& phases, int k_block, const Item& item, int of_item) {
     const int k_items = p.k_granules / p.item_granules;
+    EXPECT_EQ(item.window % 16, 0);
     for_each_output(j, phases, [&](int64_t output, int position, int out) {
-      const int place = place_of(p, position + item.window / 8, item.window % 8 + of_item);
-      if (of_item == 1) {  // high and low parts lie side by side
-        EXPECT_EQ(place, place_of(p, position + item.window / 8, item.window % 8) ^ 16);
-      }
-      const int granule = window.at(static_cast<size_t>(place / 16));
+      const int place = position + item.window / 16 + of_item * p.window_cells;
+      const int granule = window.at(static_cast<size_t>(place));
       EXPECT_NE(granule, -2);
       if (granule < 0 || item.weights < 0) return;
-      const auto [sample, d, h, w, of_cell] =
-          digits(granule, {p.axis[0].in, p.axis[1].in, p.axis[2].in, p.granules});
+      const auto [of_cell, sample, d, h, w] =
+          digits(granule, {p.batch * p.groups, p.axis[0].in, p.axis[1].in, p.axis[2].in});
       EXPECT_EQ(sample % p.groups, j.group);
       const int of_k_block = item.weights % k_items * p.item_granules + of_item;
       const int in0 = (k_block * p.k_granules + of_k_block) * of_granule;
@@ -89,28 +89,30 @@ struct Walk {
   template <class F>
   void for_each_output(const Job& j, const Phases& phases, F f) {
     const int64_t cells = int64_t{p.axis[0].out} * p.axis[1].out * p.axis[2].out;
+    const int first = j.column_block * p.columns, end = std::min(first + p.columns, p.out_per_group);
+    const CellRange range = outputs_of(p, j, phases, first);
     for (int row = 0; row < planned.tile.rows(); ++row) {
-      const RowPlace at = row_at(p, j, phases, row);
+      const Row at = row_at(p, row);
       EXPECT_LT(at.position, p.window_cells);
-      const int first = j.column_block * p.columns, end = std::min(first + p.columns, p.out_per_group);
-      for (int out = first; out < end && at.output >= 0; ++out) f(at.output + out * cells, at.position, out);
+      for (int out = first; out < end && range.holds(at.output); ++out)
+        f(range.first + at.output.offset + (out - first) * cells, at.position, out);
     }
   }
 };
 
 /// The properties of a plan that the kernel relies on.
-void expect_fits(const Planned& planned, const OperandKind& kind) {
+void expect_fits(const Planned& planned, int parts) {
   const auto& [tile, p, cycles] = planned;
-  EXPECT_TRUE(has_kernel(tile, kind.split()));
+  EXPECT_TRUE(has_kernel(tile, parts));
   EXPECT_NE(std::ranges::find(tile_shapes, tile), std::end(tile_shapes));
   EXPECT_LE(p.box_rows, tile.rows());
   EXPECT_EQ(p.columns, tile.columns());
-  EXPECT_EQ(p.item_bytes, p.columns * 16 * kind.weight_parts);
+  EXPECT_EQ(p.item_bytes, p.columns * 16 * parts);
   EXPECT_EQ(p.stage_items % 2, 0);
   EXPECT_EQ(p.stage_bytes, p.stage_items * p.item_bytes);
   EXPECT_EQ(p.window_bytes, p.window_cells * p.k_granules * 16);
   EXPECT_GE(p.shared_bytes,
-            p.tables_at + 16 * tile.rows() + p.classes * (8 * p.items + 4 + 4 * p.window_cells));
+            p.tables_at + 8 * p.window_cells + 12 * tile.rows() + p.classes * (16 + 8 * p.items + 4));
   EXPECT_GE(p.tables_at, 2 * (p.window_bytes + p.stage_bytes));
   EXPECT_GE(p.tables_at, 4 * 8 * (tile.rows() + 16));  // the sums of 8 channels, with gaps
   EXPECT_EQ(p.tables_at % 16, 0);
@@ -119,17 +121,11 @@ void expect_fits(const Planned& planned, const OperandKind& kind) {
   for (const Axis& a : p.axis) EXPECT_GE(a.tiles * a.box * a.out_step, a.out);
   const Axis& w = p.axis[2];
   EXPECT_TRUE(!p.quads || (w.out % 4 == 0 && w.box % 4 == 0 && w.out_step == 1));
-  // Eight neighbouring cells meet every bank once.
-  for (int first = 0; first + 8 <= p.window_cells && first < 8; ++first) {
-    std::set<int> banks;
-    for (int i = 0; i < 8; ++i) banks.insert(place_of(p, first + i, p.k_granules - 1) % 128);
-    EXPECT_EQ(banks.size(), 8u);
-  }
 }
 
-void expect_reference(const Planned& planned, const Conv3dGeometry& g, const OperandKind& kind) {
+void expect_reference(const Planned& planned, const Conv3dGeometry& g, int parts) {
   testing::evaluate(g, planned.plan.transposed, [&](Evaluation& products) {
-    Walk{planned, planned.plan, 16 / kind.bytes, products}.run();
+    Walk{planned, planned.plan, 8 / parts, products}.run();
   });
 }
 
@@ -148,11 +144,11 @@ TEST(Conv3dMmaPlan, WalksEqualTheReference) {
     const auto g =
         geometry(transposed, input, random(1, most) * o.groups, random.triple(1, i % 7 ? 4 : 8), o);
     if (!g || products_of(*g) > 100'000) continue;
-    const OperandKind kind = i % 3 == 0 ? of_16_bits : i % 3 == 1 ? tf32 : f16x3;
-    const auto planned = make_plan(*g, transposed, kind, i % 4 != 0, since_sm_80);
+    const int parts = i % 3 ? of_16_bits : f16x3;
+    const auto planned = make_plan(*g, transposed, parts, i % 4 != 0, since_sm_80);
     ASSERT_TRUE(planned);
-    expect_fits(*planned, kind);
-    expect_reference(*planned, *g, kind);
+    expect_fits(*planned, parts);
+    expect_reference(*planned, *g, parts);
     ++compared;
     with_splits += planned->plan.splits > 1;
     with_images += planned->plan.box_n > 1;
@@ -166,12 +162,12 @@ TEST(Conv3dMmaPlan, FitsLayersOfNetworks) {
   for (const auto& [channels, cells] : {std::pair(32, 128), {64, 64}, {128, 32}, {256, 16}, {320, 4}})
     for (const bool transposed : {false, true})
       for (const auto& [kernel, stride] : {std::pair(3, 1), {3, 2}, {2, 2}, {4, 2}, {1, 1}, {5, 1}, {7, 1}})
-        for (const OperandKind& kind : {of_16_bits, tf32, f16x3}) {
+        for (const int parts : {of_16_bits, f16x3}) {
           const auto g = geometry(transposed, {2, channels, cells, cells, cells}, channels, kernel,
                                   {.stride = stride, .padding = (kernel - 1) / 2});
-          const auto planned = make_plan(*g, transposed, kind, true, since_sm_80);
+          const auto planned = make_plan(*g, transposed, parts, true, since_sm_80);
           ASSERT_TRUE(planned) << channels << ' ' << kernel;
-          expect_fits(*planned, kind);
+          expect_fits(*planned, parts);
         }
 }
 
@@ -196,7 +192,7 @@ TEST(Conv3dMmaPlan, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(plan(true, {1, 8, 20, 20, 20}, {1, 1, 17}, {.stride = 9}));
   EXPECT_FALSE(plan(false, {1, 8, 30, 30, 30}, 30, {}));
   EXPECT_FALSE(plan(false, {0, 8, 4, 4, 4}, 2, {}));
-  EXPECT_FALSE(plan(false, {1, 8, 1024, 1024, 1024}, 1, {}));  // 2^31 granules
+  EXPECT_FALSE(plan(false, {2, 8, 1024, 1024, 1024}, 1, {}));  // 2^31 granules
 }
 
 /// The elements that a block has in shared memory for a step, in place of numbers: as Copies loads them.
@@ -206,10 +202,10 @@ struct Loaded {
 Loaded load(const Evaluation& e, const WeightGradPlan& p, const WeightGradJob& job, int step) {
   const StepBox box = box_at(p, step);
   Loaded at;
-  const auto fill = [&](Ints& elements, int octets, int pitch, const StepCells& cells, int number,
+  const auto fill = [&](Ints& elements, int octets, int pitch, const CellRange& cells, int number,
                         const CellEntry& entry, const auto& element, int d, int h, int w) {
     elements.resize(static_cast<size_t>(octets * pitch * 8), outside);
-    if (!Coordinates::within(entry.coordinates, cells.low, cells.high)) return;
+    if (!cells.holds(entry)) return;
     const auto [image, in_d, in_h, in_w] = digits(cells.first + entry.offset, {d, h, w});
     for (int c = 0; c < octets * 8; ++c)
       elements.at(static_cast<size_t>((c / 8 * pitch + number) * 8 + c % 8)) =
