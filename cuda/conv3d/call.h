@@ -76,11 +76,11 @@ template <class Numbers>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
 
-/// Any GPU since sm_80; windows that fit in shared memory. Operands are of 16 bits (Bf16, F16), or of f32
-/// (F16OfF32, F16Pair; in weight gradients ScaledF16, F16Pair). The workspace is a copy of the input, of 2
-/// bytes a number (f32: 4), the packed weights, and up to 64 MiB of partial sums. Weight gradients copy both
-/// operands (ScaledF16: 2 bytes a number), and have 32 MiB of partial sums, or one padded copy of dweight in
-/// f32.
+/// Any GPU since sm_80; windows that fit in shared memory, of at most 64 cells along d and h and 512 along w.
+/// Operands are of 16 bits (Bf16, F16), or of f32 (F16OfF32, F16Pair; in weight gradients ScaledF16,
+/// F16Pair). The workspace is a copy of the input, of 2 bytes a number (F16Pair: 4), the packed weights, and
+/// up to 64 MiB of partial sums. Weight gradients copy both operands so, and have 32 MiB of partial sums, or
+/// one padded copy of dweight in f32.
 namespace mma {
 template <class Storage, class Operand>
 void run(const Conv3dCall& call);

@@ -46,7 +46,7 @@ double numbers_of_grids(const Conv3dGeometry& g) {
 }
 double weights(const Conv3dGeometry& g) { return as_double(g.small_channels * g.big_per_group() * g.taps()); }
 
-/// Read and written by the copy of the input with its channels last (common/channels_last.cuh).
+/// Read and written by the copy of the input (common/channels_last.cuh, mma/granules.cuh).
 double copied_bytes(const Conv3dGeometry& g, bool transposed, const Numbers& n) {
   return (n.storage + n.operand) * as_double(g.batch) *
          as_double(transposed ? g.small_channels * g.small_cells() : g.big_channels * g.big_cells());

@@ -6,11 +6,11 @@
 //   x * scale = high + low, two f16 numbers, has all 22 bits if it lies in [2^-14, 2^15), and high alone 11;
 //   the low one is stored times 2^11. That is a band, 29 powers of two. The first band of a tensor begins at
 //   its largest finite number, and others follow below it. A kernel multiplies the numbers of one band at a
-//   time, with zeros in place of the others, and undoes the scale when sums of a few products move to f32.
-//   Nearly all data meet one band only. Where there are more, what a block has loaded is multiplied again, in
-//   the bands that it holds. So numbers of any size have all their bits; only Inf and NaN have no parts, and
-//   become NaN. (Below 2^-100 of a first band at 1, scales would exceed f32, and the last band has fewer
-//   bits.)
+//   time, with zeros in place of the others, and undoes the scale: of pairs when sums of a few products move
+//   to f32, else where the next band begins and in the end. Nearly all data meet one band only. Where there
+//   are more, what a block has loaded is multiplied again, in the bands that it holds. So numbers of any size
+//   have all their bits; only Inf and NaN have no parts, and become NaN in pairs. (Below 2^-100 of a first
+//   band at 1, scales would exceed f32, and the last band has fewer bits.)
 
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 

@@ -67,7 +67,7 @@ struct ChannelsLast {
   bool aligned;  ///< x and the cells of a channel are multiples of 16 bytes
 };
 
-/// What a block does. `largest`: of each channel, for ScaledF16 (scale.cuh).
+/// What a block does. `largest`: of each channel, for ScaledF16 (scale.cuh), which has one group.
 template <class Storage, class Operand>
 __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x, uint32_t* __restrict__ to,
                                                    const ChannelsLast& p, int block,

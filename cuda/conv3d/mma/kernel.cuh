@@ -56,6 +56,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace vox::cuda::conv::mma {
@@ -551,8 +552,8 @@ __global__ void __launch_bounds__(TileShape::threads, Block::shape.most_resident
   __shared__ Phases phases;
   shared.set_cells(Block::shape.rows());
   int of_phases[3]{-1, -1, -1};  // the numbers of those that items were set for
-  for (int i = static_cast<int>(blockIdx.x); i < p.jobs; i += static_cast<int>(gridDim.x)) {
-    const Job job = job_of(p, i);
+  for (int64_t i = blockIdx.x; i < p.jobs; i += gridDim.x) {
+    const Job job = job_of(p, narrow(i));
     __syncthreads();  // the sums of the previous job have been stored
     bool same = true;
 #pragma unroll

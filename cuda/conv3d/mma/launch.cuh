@@ -13,6 +13,8 @@
 #include <voxgrad/cuda/conv3d/mma/granules.cuh>
 #include <voxgrad/cuda/conv3d/mma/kernel.cuh>
 
+#include <algorithm>
+
 namespace vox::cuda::conv::mma {
 
 // ---- Operands ---------------------------------------------------------------------------------------------
@@ -78,8 +80,7 @@ struct StoreSum {
   }
 };
 
-/// The convolution, in three launches: the input in granules, packed weights, the product. With splits a
-/// fourth one adds up partial sums.
+/// The convolution: the copy of the input, packed weights, the product; with splits, the sum of partial sums.
 template <class Storage, class Operand>
 void run(const Conv3dCall& call) {
   constexpr bool banded = scales_columns<Operand>;
@@ -112,16 +113,20 @@ void run(const Conv3dCall& call) {
     launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
     // Phases of a box write to the same sectors. Blocks with one job each run in order, so that these writes
     // meet in the L2 cache; blocks with many would drift apart.
-    const bool one_phase = p.axis[0].phases * p.axis[1].phases * p.axis[2].phases == 1;
-    const int resident =
-        std::clamp(attribute(launch, cudaDevAttrMaxSharedMemoryPerMultiprocessor) /
-                       (p.shared_bytes + attribute(launch, cudaDevAttrReservedSharedMemoryPerBlock)),
-                   1, Block::shape.most_resident(parts));
-    const int blocks = one_phase ? std::min(p.jobs, resident * multiprocessors(launch)) : p.jobs;
-    product_kernel<Block><<<blocks, TileShape::threads, p.shared_bytes, launch.stream()>>>(
-        {copy.granules(), packed.as<unsigned char>(), unscale.as<float>(), copy.range(),
-         vox::detail::ptr<Storage>(input)},
-        output, partials.as<float>(), outputs, p, only_if);
+    const bool one_phase = std::ranges::all_of(p.axis, [](const Axis& a) { return a.phases == 1; });
+    int64_t blocks = p.jobs;
+    if (one_phase) {
+      const int of_block = p.shared_bytes + attribute(launch, cudaDevAttrReservedSharedMemoryPerBlock);
+      const int resident =
+          std::clamp(attribute(launch, cudaDevAttrMaxSharedMemoryPerMultiprocessor) / of_block, 1,
+                     Block::shape.most_resident(parts));
+      blocks = std::min(p.jobs, resident * multiprocessors(launch));
+    }
+    product_kernel<Block>
+        <<<blocks_if(only_if, blocks), TileShape::threads, p.shared_bytes, launch.stream()>>>(
+            {copy.granules(), packed.as<unsigned char>(), unscale.as<float>(), copy.range(),
+             vox::detail::ptr<Storage>(input)},
+            output, partials.as<float>(), outputs, p, only_if);
   });
   if (p.splits > 1) {
     const int channels = p.groups * p.out_per_group;

@@ -138,7 +138,7 @@ std::optional<Plan> cut(Plan p, const Cut& c, int parts) {
 
 // ---- Time -------------------------------------------------------------------------------------------------
 
-// Cycles of a multiprocessor of an H200: of an instruction (16 x 8 by 16 bytes of k), and of 512 bytes of
+// Cycles of a multiprocessor of an H200: of an instruction (16 x 8 by 32 bytes of k), and of 512 bytes of
 // operands from shared memory without bank conflicts. Bytes that it gets from the L2 cache in a cycle. Cycles
 // of a step, of a granule of a window, and of a tile, besides the products, beside another block; of 32 bytes
 // of the output; and how much longer all of that takes for a block alone.
