@@ -85,7 +85,7 @@ std::optional<Work> direct_weight_grad_work(const Conv3dGeometry& g, const Numbe
 // ---- mma --------------------------------------------------------------------------------------------------
 
 /// Of a copy. f32 that becomes scaled f16 is read twice: first for its largest values.
-int reads(const Numbers& n) { return n.storage == 4 && n.operand == 4 && !n.split() ? 2 : 1; }
+int reads(const Numbers& n) { return n.operand == 4 ? 2 : 1; }
 
 std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                              const Machine& machine) {

@@ -52,8 +52,6 @@ class Bands {
   int top_;  // exponent bits of the largest number
 };
 
-__device__ __forceinline__ unsigned size_bits(float x) { return __float_as_uint(x) & 0x7fffffff; }
-
 /// The f16 parts of scaled numbers, in place: of 8 f32 numbers in two granules the first gets the high parts.
 __device__ __forceinline__ void store_parts(const float (&scaled)[8], uint4& high, uint4& low) {
   alignas(16) float16 bits[2][8];

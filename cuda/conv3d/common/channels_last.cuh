@@ -43,16 +43,10 @@ template <class Operand, class Storage>
 __device__ __forceinline__ uint32_t
 word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)]) {
   using Element = typename Operand::Element;
-  const auto element = [](Storage x) {
-    if constexpr (std::is_same_v<Storage, Element>)
-      return x;  // its bits, of a NaN too
-    else
-      return Operand::part(static_cast<float>(x));
-  };
   if constexpr (sizeof(Element) == 4) {
-    return element(of_channel[0]);
+    return element_of<Operand>(of_channel[0]);
   } else {
-    const Element low = element(of_channel[0]), high = element(of_channel[1]);
+    const Element low = element_of<Operand>(of_channel[0]), high = element_of<Operand>(of_channel[1]);
     return uint32_t{low.bits} | uint32_t{high.bits} << 16;
   }
 }

@@ -32,8 +32,18 @@
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace vox::cuda::conv {
+
+/// A number of a tensor as an operand; one that is an operand keeps its bits, of a NaN too.
+template <class Operand, class Storage>
+__device__ __forceinline__ typename Operand::Element element_of(Storage x) {
+  if constexpr (std::is_same_v<Storage, typename Operand::Element>)
+    return x;
+  else
+    return Operand::part(static_cast<float>(x));
+}
 
 // ---- TF32 and its parts -----------------------------------------------------------------------------------
 
@@ -57,6 +67,16 @@ __device__ __forceinline__ uint32_t tf32_high_of_finite(uint32_t x) { return (x 
 /// larger than that of rounding to nearest. TF32 numbers, NaN and Inf keep their values.
 __device__ __forceinline__ uint32_t rounded_to_tf32(float x) {
   return __float_as_uint(x * (1 + 0.3466f / 1024));
+}
+
+// ---- Sizes ------------------------------------------------------------------------------------------------
+
+/// |x| as the bits of an f32, whose order is that of integers.
+__device__ __forceinline__ unsigned size_bits(float x) { return __float_as_uint(x) & 0x7fffffff; }
+
+/// most = max(most, the size of x) if x is finite.
+__device__ __forceinline__ void add_finite(unsigned& most, float x) {
+  if (const unsigned size = size_bits(x); size < 0x7f800000) most = max(most, size);
 }
 
 // ---- Policies ---------------------------------------------------------------------------------------------

@@ -34,10 +34,8 @@ static __global__ void __launch_bounds__(size_threads)
   const int channel = static_cast<int>(blockIdx.x) % channels;
   const float* const from = x + blockIdx.x * cells;
   unsigned most = 0;
-  for (int64_t i = blockIdx.y * size_threads + threadIdx.x; i < cells; i += gridDim.y * size_threads) {
-    const unsigned size = __float_as_uint(from[i]) & 0x7fffffff;
-    if (size < 0x7f800000) most = max(most, size);
-  }
+  for (int64_t i = blockIdx.y * size_threads + threadIdx.x; i < cells; i += gridDim.y * size_threads)
+    add_finite(most, from[i]);
   most = __reduce_max_sync(0xffffffff, most);
   if (threadIdx.x % 32 == 0 && most > 0) atomicMax(largest + channel, most);
 }

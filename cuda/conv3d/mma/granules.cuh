@@ -53,14 +53,6 @@ struct GranulesPass {
 
 constexpr int copy_threads = 256;
 
-template <class Operand, class Storage>
-__device__ __forceinline__ typename Operand::Element element_of(Storage x) {
-  if constexpr (std::is_same_v<Storage, typename Operand::Element>)
-    return x;  // its bits, of a NaN too
-  else
-    return Operand::part(static_cast<float>(x));
-}
-
 /// What a thread of a block does. Returns the range of its numbers, for Whole and Sizes.
 template <class Operand, class Storage>
 __device__ __forceinline__ SizeRange copy_cells(const GranulesPass<Storage>& p, int block) {
@@ -89,8 +81,7 @@ __device__ __forceinline__ SizeRange copy_cells(const GranulesPass<Storage>& p, 
     if constexpr (sizeof(Storage) == 4) {
       unsigned most = 0;  // of the finite numbers
 #pragma unroll
-      for (const float value : x)
-        if (const unsigned size = size_bits(value); size < 0x7f800000) most = max(most, size);
+      for (const float value : x) add_finite(most, value);
       if (most > 0) sizes = {max(sizes.largest, most), max(sizes.not_least, ~most)};
       const bool in_band = one_band || most == 0 || bands.of(most) == 0;
 #pragma unroll

@@ -43,39 +43,22 @@
 //
 // What limits it: the rate of mma.sync, which is two thirds of wgmma's on Hopper and all there is elsewhere;
 // and shared memory, from which a warp reads its operands again for every tap.
+//
+// Reading order: plan.h, cells.h, granules.cuh, tables.cuh, this file, store.cuh.
 
-#include <voxgrad/cuda/conv3d/mma/plan.h>
 #include <voxgrad/cuda/conv3d/common/bands.cuh>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
-#include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/mma/granules.cuh>
-#include <voxgrad/cuda/packet.cuh>
+#include <voxgrad/cuda/conv3d/mma/store.cuh>
+#include <voxgrad/cuda/conv3d/mma/tables.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 namespace vox::cuda::conv::mma {
-
-// ---- What a block owns ------------------------------------------------------------------------------------
-
-/// `Storage` is the type of the output's elements.
-template <class Storage_, class Operand_, int m_tiles_, int n_tiles_>
-struct Block {
-  using Storage = Storage_;
-  using Operand = Operand_;
-  static constexpr int m_tiles = m_tiles_, n_tiles = n_tiles_, parts = Operand::weight_parts;
-  static constexpr TileShape shape{m_tiles, n_tiles};
-  static constexpr int part_bytes = shape.columns() * 16, item_bytes = parts * part_bytes;
-
-  static constexpr bool banded = scales_columns<Operand>;
-
-  using Sums = float[m_tiles][n_tiles][4];
-};
 
 struct Operands {
   Granules input;
@@ -84,58 +67,6 @@ struct Operands {
   const float* unscale;    ///< 1 / scale of each column of the weights
   const SizeRange* range;  ///< of the input
   const void* tensor;      ///< the input itself, not a copy
-};
-
-/// The block's shared memory; sizes are those of set_memory in plan.cpp.
-struct Shared {
-  unsigned char* memory;
-  CellRange* ranges;  ///< of each class's window, for a job
-  CellEntry* cells;   ///< of a window
-  Item* items;        ///< of each class
-  Row* rows;          ///< of the product
-  int* counts;        ///< of each class: its items
-  const Plan& p;
-
-  __device__ __forceinline__ Shared(unsigned char* all, int tile_rows, const Plan& plan)
-      : memory(all),
-        ranges(reinterpret_cast<CellRange*>(all + plan.tables_at)),
-        cells(reinterpret_cast<CellEntry*>(ranges + plan.classes)),
-        items(reinterpret_cast<Item*>(cells + plan.window_cells)),
-        rows(reinterpret_cast<Row*>(items + plan.classes * plan.items)),
-        counts(reinterpret_cast<int*>(rows + tile_rows)),
-        p(plan) {}
-  __device__ __forceinline__ unsigned char* window(int slice) const {
-    return memory + slice % 2 * p.window_bytes;
-  }
-  __device__ __forceinline__ unsigned char* stage(int step) const {
-    return memory + 2 * p.window_bytes + step % 2 * p.stage_bytes;
-  }
-
-  /// Fills the tables of all jobs.
-  __device__ __forceinline__ void set_cells(int tile_rows) const {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < tile_rows; i += TileShape::threads) rows[i] = row_at(p, i);
-#pragma unroll 1
-    for (int i = threadIdx.x; i < p.window_cells; i += TileShape::threads) cells[i] = window_cell(p, i);
-  }
-  /// Those of the jobs of some phases.
-  __device__ __forceinline__ void set_items(const Phases& phases) const {
-#pragma unroll 1
-    for (int number = 0; number < p.classes; ++number) {
-      const ClassTaps taps = taps_of(p, phases, number);
-      const int count = items_of(p, taps);
-      if (threadIdx.x == 0) counts[number] = count;
-#pragma unroll 1
-      for (int i = threadIdx.x; i < count; i += TileShape::threads)
-        items[number * p.items + i] = item_at(p, phases, taps, i);
-    }
-  }
-  /// Those of a job.
-  __device__ __forceinline__ void set_ranges(const Job& job, const Phases& phases) const {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < p.classes; i += TileShape::threads)
-      ranges[i] = inputs_of(p, job, phases, taps_of(p, phases, i));
-  }
 };
 
 // ---- Loads ------------------------------------------------------------------------------------------------
@@ -198,7 +129,7 @@ __device__ __forceinline__ bool load_lower_band(const Shared& shared, const floa
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
       value[c] = range.holds(cell) && channel + c < p.in_per_group ? x[place + c * in_cells] : 0;
-      if (const unsigned size = size_bits(value[c]); size < 0x7f800000) most = max(most, size);
+      add_finite(most, value[c]);
     }
     const bool in_band = most > 0 && bands.of(most) == slice.band;
     alignas(16) float16 bits[8];
@@ -343,111 +274,6 @@ __device__ __forceinline__ void multiply_step(typename Block::Sums& sum, typenam
                       min(pairs - done, part_pairs), p);
       add<Block>(sum, part, unscale);
     }
-  }
-}
-
-// ---- The store --------------------------------------------------------------------------------------------
-
-/// Where sums go.
-template <class Storage>
-struct Output {
-  const Storage* bias;
-  Storage* output;
-  int64_t* failed;  ///< of two parts only
-
-  __device__ __forceinline__ float bias_of(int64_t channel) const {
-    return bias ? static_cast<float>(bias[channel]) : 0.0f;
-  }
-  __device__ __forceinline__ void check(float value) const {
-    if (failed && !(fabsf(value) < __uint_as_float(0x7f800000))) *failed = 1;
-  }
-};
-
-/// Two powers of two whose product is that of a and b, which f32 may not hold.
-struct TwoScales {
-  float first, second;
-
-  static __device__ __forceinline__ TwoScales of(float a, float b) {
-    const int exponent =
-        static_cast<int>(__float_as_uint(a) >> 23) + static_cast<int>(__float_as_uint(b) >> 23);
-    const int half = exponent / 2;  // both biased by 127
-    return {__uint_as_float(static_cast<unsigned>(half) << 23),
-            __uint_as_float(static_cast<unsigned>(exponent - half) << 23)};
-  }
-};
-
-/// Stores a warp's sums. Eight channels at a time pass through shared memory, [channel][row], so that a lane
-/// stores `count` neighbouring rows, and the next lane those after them. Banded, sums are multiplied by the
-/// powers of two of their columns, `unscale`; of one part, also by that of their band.
-template <int count, class Block, class Storage>
-__device__ __forceinline__ void store_sums(const typename Block::Sums& sum, const Shared& shared,
-                                           const Job& job, const Phases& phases, float of_band,
-                                           const float* unscale, const Output<Storage>& output) {
-  constexpr int rows = Block::m_tiles * 16, pitch = rows + 4, channel_lanes = rows / count,
-                passes = std::max(channel_lanes / 32, 1),
-                at_once = std::max(32 / channel_lanes, 1);  // channels
-  const Plan& p = shared.p;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int first_row = lane % channel_lanes * count, first_channel = lane / channel_lanes;
-  float* const staged = reinterpret_cast<float*>(shared.memory) + warp * 8 * pitch;
-  const int64_t out_cells = int64_t{p.axis[0].out} * p.axis[1].out * p.axis[2].out;
-  const int column = job.column_block * Block::shape.columns();
-  const CellRange range = outputs_of(p, job, phases, column);
-  int offset[passes];  // of the first row; -1: no output
-#pragma unroll
-  for (int i = 0; i < passes; ++i) {
-    const CellEntry at = shared.rows[warp * rows + i * 32 * count + first_row].output;
-    offset[i] = range.holds(at) ? at.offset : -1;
-  }
-  const int first_column = column + lane % 4 * 2;  // of the lane's sums
-  float scale[Block::n_tiles][2], bias[Block::n_tiles][2];
-#pragma unroll
-  for (int i = 0; i < Block::n_tiles * 2; ++i) {
-    const int channel = first_column + i / 2 * 8 + i % 2;
-    scale[i / 2][i % 2] = Block::banded ? unscale[job.group * p.column_blocks * p.columns + channel] : 1.0f;
-    bias[i / 2][i % 2] =
-        channel < p.out_per_group ? output.bias_of(job.group * p.out_per_group + channel) : 0.0f;
-  }
-#pragma unroll
-  for (int n = 0; n < Block::n_tiles; ++n) {
-    const int channels = p.out_per_group - column - n * 8;  // that exist
-#pragma unroll
-    for (int odd = 0; odd < 2; ++odd) {
-      const int channel = lane % 4 * 2 + odd;
-      const TwoScales of_columns = Block::banded && Block::parts == 1 ? TwoScales::of(of_band, scale[n][odd])
-                                                                      : TwoScales{1, scale[n][odd]};
-#pragma unroll
-      for (int t = 0; t < Block::m_tiles; ++t)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          staged[channel * pitch + t * 16 + half * 8 + lane / 4] =
-              fmaf(sum[t][n][half * 2 + odd] * of_columns.first, of_columns.second, bias[n][odd]);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < passes; ++i) {
-      Packet<float, count> values[8 / at_once];
-      const float* from = staged + first_channel * pitch + i * 32 * count + first_row;
-#pragma unroll
-      for (auto& of_channel : values) {
-        of_channel = *reinterpret_cast<const Packet<float, count>*>(from);
-        from += at_once * pitch;
-      }
-      Storage* to = output.output + range.first + offset[i] + (n * 8 + first_channel) * out_cells;
-#pragma unroll
-      for (int c = 0; c < 8 / at_once; ++c, to += at_once * out_cells) {
-        const bool exists = offset[i] >= 0 && c * at_once + first_channel < channels;
-        Packet<Storage, count> rounded;
-#pragma unroll
-        for (int e = 0; e < count; ++e) {
-          const float value = values[c].lane[e];
-          if (Block::parts == 2 && exists) output.check(value);
-          rounded.lane[e] = Storage(value);
-        }
-        store_if(exists, to, rounded);
-      }
-    }
-    __syncwarp();
   }
 }
 

@@ -115,13 +115,11 @@ void run(const Conv3dCall& call) {
     // meet in the L2 cache; blocks with many would drift apart.
     const bool one_phase = std::ranges::all_of(p.axis, [](const Axis& a) { return a.phases == 1; });
     int64_t blocks = p.jobs;
-    if (one_phase) {
-      const int of_block = p.shared_bytes + attribute(launch, cudaDevAttrReservedSharedMemoryPerBlock);
-      const int resident =
-          std::clamp(attribute(launch, cudaDevAttrMaxSharedMemoryPerMultiprocessor) / of_block, 1,
-                     Block::shape.most_resident(parts));
-      blocks = std::min(p.jobs, resident * multiprocessors(launch));
-    }
+    if (one_phase)
+      blocks = std::min(p.jobs,
+                        multiprocessors(launch) *
+                            resident_blocks(p, planned->tile, parts,
+                                            attribute(launch, cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
     product_kernel<Block>
         <<<blocks_if(only_if, blocks), TileShape::threads, p.shared_bytes, launch.stream()>>>(
             {copy.granules(), packed.as<unsigned char>(), unscale.as<float>(), copy.range(),

@@ -178,8 +178,7 @@ double cycles_of(const Plan& p, const Cut& c, int parts, const Machine& machine)
       sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : 2 * parts), 32);
   const double tile =
       p.k_blocks * (std::max(products, from_l2) + steps) / p.splits + tile_cycles + sector_cycles * sectors;
-  const int64_t resident = std::min<int64_t>(machine.multiprocessor_shared_bytes / (p.shared_bytes + 1024),
-                                             c.tile.most_resident(parts));
+  const int64_t resident = resident_blocks(p, c.tile, parts, machine.multiprocessor_shared_bytes);
   const int64_t turns = ceil_div(p.jobs, machine.multiprocessors);
   double cycles = static_cast<double>(turns) * tile * (std::min(turns, resident) > 1 ? 1 : alone);
   if (p.splits > 1) {

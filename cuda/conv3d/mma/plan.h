@@ -227,6 +227,12 @@ constexpr Steps steps_of(const Plan& p, const Job& j, int items_of_class_0, int 
   return {stages, until(j.split), until(j.split + 1)};
 }
 
+/// Blocks that a multiprocessor with so much shared memory runs at once.
+constexpr int resident_blocks(const Plan& p, const TileShape& tile, int parts, int64_t shared_bytes) {
+  return narrow(std::clamp<int64_t>(shared_bytes / (p.shared_bytes + system_bytes_of_block), 1,
+                                    tile.most_resident(parts)));
+}
+
 struct Planned {
   TileShape tile;
   Plan plan;

@@ -33,6 +33,9 @@ inline constexpr Machine since_sm_80{.multiprocessors = 132,
                                      .multiprocessor_shared_bytes = 164 << 10,
                                      .wgmma = false};
 
+/// Shared memory that the system takes for each block of a multiprocessor.
+inline constexpr int system_bytes_of_block = 1024;
+
 /// Shared memory of a block that its barriers take.
 inline constexpr int barrier_bytes = 1024;
 
