@@ -109,7 +109,10 @@ class Run {
                                                 std::min(together, widths - w));
             for (size_t p = 0; p < phases.size(); ++p)
               add(t, phases[p], b, cells, c, channels, j, sums.of(p));
-            if (c + channels == c_.in_channels)
+            if (c + channels < c_.in_channels) continue;
+            if (stores_rows(t, phases))
+              store_rows(t, phases[0], b, j, sums);
+            else
               store(t, phases, b, j, plan_.by_rows ? transposed(sums, phases.size(), b) : sums);
           }
           if (keep) sums.memory += static_cast<int64_t>(together) * sums.per_phase;
@@ -209,7 +212,8 @@ class Run {
             .y = nullptr,
             .y_step = 0,
             .rows = rows,
-            .positions = plan_.tiles.layout.positions(t.box)};
+            .positions = plan_.tiles.layout.positions(t.box),
+            .threes = phase.threes};
   }
 
   /// Computes the sums of one block of output channels in plane `plane` of a box, for one phase.
@@ -254,6 +258,26 @@ class Run {
     for (int64_t md = d.first; md < d.last; ++md)
       chosen = std::copy_n(phase.offsets.data() + (md * heights + h.first) * widths,
                            (h.last - h.first) * widths, chosen);
+  }
+
+  /// Whether sums that lie as [position][row] are the results' neighbours along W, in whole vectors.
+  bool stores_rows(const Task& t, std::span<const Phase> phases) const {
+    return std::is_same_v<S, T> && plan_.by_rows && phases.size() == 1 && phases[0].w->out_step == 1 &&
+           t.box.count[2] % simd_.lanes == 0 && t.box.first[2] + t.box.count[2] <= phases[0].w->outputs;
+  }
+
+  /// Stores the finished rows of one block and plane.
+  void store_rows(const Task& t, const Phase& phase, int64_t block, int64_t plane, const Sums& sums) const {
+    const TileLayout::Box& box = t.box;
+    const Lattice &d = *phase.d, &h = *phase.h, &w = *phase.w;
+    const int64_t rows = rows_of(block), cells = d.output * h.output * w.output,
+                  depth = d.out_first + (box.first[0] + plane) * d.out_step;
+    S* to = c_.output + (t.image * c_.out_channels + plan_.block_begin(block)) * cells +
+            depth * h.output * w.output + w.out_first + box.first[2];
+    for (int64_t j = 0; j < std::min(box.count[1], h.outputs - box.first[1]); ++j)
+      simd_.transpose(sums.memory + j * plan_.tiles.layout.pitch() * rows, rows, box.count[2], rows,
+                      reinterpret_cast<T*>(to) + (h.out_first + (box.first[1] + j) * h.out_step) * w.output,
+                      cells);
   }
 
   /// Stores the finished rows of one block and plane, for some phases with the same D and H.

@@ -11,6 +11,7 @@ struct Phase {
   const Lattice *d, *h, *w;
   std::vector<simd::TapOffsets> offsets;
   int64_t weights;  // where its packed weights begin, in taps
+  int64_t threes;   // TileLayout::threes()
 
   int64_t taps() const { return static_cast<int64_t>(offsets.size()); }
 };
@@ -27,7 +28,9 @@ struct CorrelatePlan {
   static constexpr int64_t most_positions = 1024;  // of a plane of a box of it, whose sums are in that cache
   static constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
   static constexpr int64_t cached_weight_bytes = 192 * 1024;  // of a block of output channels, in that cache
-  static constexpr size_t most_phases = 64;                   // along W, whose sums are kept at the same time
+  static constexpr int64_t nearest_weight_bytes =
+      24 * 1024;                             // of some channels of a block, in the nearest cache
+  static constexpr size_t most_phases = 64;  // along W, whose sums are kept at the same time
   static constexpr int64_t boxes_wanted = 16, tasks_wanted = 24;
   static constexpr double call_cost = 150;  // of one call of correlate(), in multiply-adds of vectors
 
@@ -150,7 +153,7 @@ struct CorrelatePlan {
           std::vector<simd::TapOffsets> offsets;
           for (const int64_t x : tiles.layout.offsets(d, h, w))
             offsets.push_back({x, static_cast<int64_t>(offsets.size())});
-          phases.push_back({&d, &h, &w, std::move(offsets), weights});
+          phases.push_back({&d, &h, &w, std::move(offsets), weights, tiles.layout.threes(w)});
           weights += d.taps * h.taps * w.taps;
         }
       }

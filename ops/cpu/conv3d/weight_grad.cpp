@@ -65,17 +65,23 @@ struct Blocks {
 
   int64_t numel() const { return g.small_channels * g.big_per_group() * g.taps(); }
 
-  /// Calls task(block, range, dw) for all of them, which writes the block's part of dw, the sum of a range;
-  /// then adds the ranges in their order.
-  template <class T, class S, class F>
-  Outcome run(S* dweight, const F& task) const {
+  /// Calls task(block, range, sums) for all of them, which writes the sums of a range in an order of its own;
+  /// then adds the ranges in their order, and calls order(block, sums, to, step), which writes
+  /// to[row * step + channel * taps + tap].
+  template <class T, class S, class F, class G>
+  Outcome run(S* dweight, const F& task, const G& order) const {
     const Tensor memory = empty({ranges * numel()}, {.dtype = dtype_of<T>()});
     T* partial = detail::mutable_ptr<T>(memory);
+    const auto row_of = [&](const Block& b) {
+      return (b.group * g.small_per_group() + b.row) * g.big_per_group();
+    };
+    const auto sums_of = [&](const Block& b) {
+      return partial + (row_of(b) + b.rows * b.channel) * g.taps();
+    };
     parallel_for(owners() * ranges, 1, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const Block b = block(t / ranges);
-        const int64_t row = (b.group * g.small_per_group() + b.row) * g.big_per_group() + b.channel;
-        task(b, t % ranges, partial + t % ranges * numel() + row * g.taps());
+        task(b, t % ranges, sums_of(b) + t % ranges * numel());
       }
     });
     std::atomic<bool> finite = true;
@@ -83,7 +89,20 @@ struct Blocks {
       for (int64_t range = 1; range < ranges; ++range)
         for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel() + i];
       if (!all_finite(partial + begin, end - begin)) finite = false;
-      for (int64_t i = begin; i < end; ++i) dweight[i] = static_cast<S>(partial[i]);
+    });
+    parallel_for(owners(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t owner = begin; owner < end; ++owner) {
+        const Block b = block(owner);
+        const int64_t columns = b.channels * g.taps(), step = g.big_per_group() * g.taps();
+        S* to = dweight + (row_of(b) + b.channel) * g.taps();
+        if constexpr (std::is_same_v<S, T>) {
+          order(b, sums_of(b), to, step);
+        } else {
+          T* ordered = scratch<T, 2>(b.rows * columns);
+          order(b, sums_of(b), ordered, columns);
+          for (int64_t r = 0; r < b.rows; ++r) convert_run(ordered + r * columns, to + r * step, columns);
+        }
+      }
     });
     return finite ? Outcome::done : Outcome::not_finite;
   }
@@ -96,8 +115,11 @@ class ByPositions {
 
   Outcome run() {
     if (!plan()) return Outcome::unsupported;
-    return blocks_.run<T>(w_.dweight,
-                          [&](const Blocks::Block& block, int64_t range, T* dw) { task(block, range, dw); });
+    return blocks_.run<T>(
+        w_.dweight, [&](const Blocks::Block& b, int64_t range, T* sums) { task(b, range, sums); },
+        [&](const Blocks::Block& b, const T* sums, T* to, int64_t step) {
+          simd_.order_sums(sums, b.rows, b.channels * g_.taps(), to, step);
+        });
   }
 
  private:
@@ -135,8 +157,7 @@ class ByPositions {
   }
 
   /// Computes the sums of one block of the weights over one range of all tiles.
-  void task(const Blocks::Block& b, int64_t range, T* dw) {
-    T* sums = scratch<T, 5>(b.rows * b.channels * g_.taps());
+  void task(const Blocks::Block& b, int64_t range, T* sums) {
     std::fill_n(sums, b.rows * b.channels * g_.taps(), T(0));
     const int64_t tiles = g_.batch * layout_.tiles();
     for (int64_t t = cut(tiles, blocks_.ranges, range); t < cut(tiles, blocks_.ranges, range + 1); ++t) {
@@ -145,7 +166,6 @@ class ByPositions {
       const S* big = w_.big + (image * g_.big_per_group() + b.channel) * g_.big_cells();
       add_tile(layout_.box(t % layout_.tiles()), small, b.rows, big, b.channels, sums);
     }
-    simd_.order_sums(sums, b.rows, b.channels * g_.taps(), dw, g_.big_per_group() * g_.taps());
   }
 
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
@@ -232,8 +252,11 @@ class ByChannels {
     plan();
     big_ = tiles_.pack_whole(w_.big, g_.batch * g_.big_channels);
     pack_small();
-    return blocks_.run<T>(w_.dweight,
-                          [&](const Blocks::Block& block, int64_t range, T* dw) { task(block, range, dw); });
+    return blocks_.run<T>(
+        w_.dweight, [&](const Blocks::Block& b, int64_t range, T* sums) { task(b, range, sums); },
+        [&](const Blocks::Block& b, const T* sums, T* to, int64_t step) {
+          simd_.transpose(sums, b.rows, b.channels * g_.taps(), b.rows, to, step);
+        });
   }
 
  private:
@@ -390,9 +413,9 @@ class ByChannels {
     }
   }
 
-  void task(const Blocks::Block& b, int64_t range, T* dw) const {
-    const int64_t size = b.channels * taps(), columns = b.channels * g_.taps();
-    T* sums = scratch<T, 5>(b.rows * size);
+  void task(const Blocks::Block& b, int64_t range, T* result) const {
+    const int64_t size = b.channels * taps();
+    T* sums = tiles_.winograd ? scratch<T, 5>(b.rows * size) : result;
     std::fill_n(sums, b.rows * size, T(0));
     int64_t* slots = scratch<int64_t, 6>(size);
     int64_t* in_small = scratch<int64_t, 7>(2 * whole_positions);
@@ -417,11 +440,13 @@ class ByChannels {
                              .sums = sums,
                              .rows = b.rows,
                              .columns = count,
-                             .positions = listed});
+                             .positions = listed,
+                             .threes = tiles_.layout.threes(lattice(taps.phase, 2)) == 1});
       }
     }
-    if (tiles_.winograd) combine(sums, b.channels, b.rows);
-    simd_.transpose(sums, b.rows, columns, b.rows, dw, g_.big_per_group() * g_.taps());
+    if (!tiles_.winograd) return;
+    combine(sums, b.channels, b.rows);
+    std::copy_n(sums, b.channels * g_.taps() * b.rows, result);
   }
 
   const WeightGrad<S, T>& w_;

@@ -14,7 +14,9 @@
 //   contract_rows:  columns x vectors (of channels of small); per position one load for each vector and
 //                   one broadcast cell for each column
 //
-// With 32 registers both have 14 x 2 sums, with 16 registers 6 x 2.
+// With 32 registers both have 14 x 2 sums, with 16 registers 6 x 2. Kernels of three taps along W read three
+// neighbouring cells, and neighbouring sums share two of them. So there a cell is broadcast once for all its
+// products: with one vector of rows, loads would otherwise take longer than the multiply-adds.
 
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/lane_sums.h>
@@ -99,53 +101,76 @@ void correlate(const CorrelateBlock<T>& b) {
   for_parts(b, by_rows[b.rows - 1]);
 }
 
-inline constexpr int most_broadcasts = vector_registers == 32 ? 14 : 6;
-
-/// Calls f.operator()<count>() for the count that is given, 1 to most_broadcasts.
-template <int count = most_broadcasts, class F>
+/// Calls f.operator()<count>() for the count that is given, 1 to `count`.
+template <int count, class F>
 void with_constant(int64_t wanted, const F& f) {
   if constexpr (count > 1)
     if (wanted < count) return with_constant<count - 1>(wanted, f);
   f.template operator()<count>();
 }
 
-/// Cuts n positions (or columns) evenly into the fewest blocks of sums, and calls f.operator()<count>(first)
-/// for each.
-template <class F>
+/// How many positions (or runs of `columns`) are taken at a time, so that their sums, `run` * `vectors`
+/// operands and a cell fit the registers. Each number is code of its own, and more than 16 bring little.
+constexpr int most_at_once(int vectors, int run, int columns = 1) {
+  const int fit = (vector_registers - run * vectors - 1) / (vectors * columns);
+  return fit < 16 ? fit : 16;
+}
+
+/// Cuts n positions (or columns) evenly into the fewest blocks of at most `most`, and calls
+/// f.operator()<count>(first) for each.
+template <int most, class F>
 void for_broadcasts(int64_t n, const F& f) {
-  for (int64_t i = 0, blocks = (n + most_broadcasts - 1) / most_broadcasts; blocks > 0; --blocks) {
+  for (int64_t i = 0, blocks = (n + most - 1) / most; blocks > 0; --blocks) {
     const int64_t count = (n - i + blocks - 1) / blocks;
-    with_constant(count, [&]<int constant>() { f.template operator()<constant>(i); });
+    with_constant<most>(count, [&]<int constant>() { f.template operator()<constant>(i); });
     i += count;
   }
 }
 
-template <class T, int positions, int vectors>
+/// A cell in all lanes, in a register if `products` use it, else read by the one multiply-add that does.
+template <int products, class T>
+[[gnu::always_inline]] inline Vec<T> broadcast(T cell) {
+  const Vec<T> v = cell - Vec<T>{};
+  return products > 1 ? in_register(v) : v;
+}
+
+/// The sums of some positions. Taps come in runs of `run`, which read neighbouring cells.
+template <class T, int positions, int vectors, int run>
 void correlate_rows_positions(const CorrelateBlock<T>& b, int64_t at) {
   constexpr int rows = vectors * lanes<T>;
   Vec<T> sum[positions][vectors];
-#pragma GCC unroll 16
+#pragma GCC unroll 32
   for (int i = 0; i < positions; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; ++v) sum[i][v] = b.start ? load(b.start + v * lanes<T>) : Vec<T>{};
   }
+  const int64_t way = run == 1 ? 1 : b.threes;
+  const TapOffsets* const first = b.offsets + (way < 0 ? run - 1 : 0);  // the tap of a run's first cell
   for (int64_t c = 0; c < b.channels; ++c) {
     const T* channel = b.x + c * b.x_step + at;
     const T* weights = b.w + c * b.w_step;
-    for (int64_t t = 0; t < b.taps; ++t) {
-      const T* x = channel + b.offsets[t].x;
-      const T* from = weights + b.offsets[t].w * rows;
-      Vec<T> w[vectors];
+    for (int64_t t = 0; t < b.taps; t += run) {
+      const T* x = channel + first[t].x;
+      const T* from = weights + first[t].w * rows;
+      Vec<T> w[run][vectors];
+#pragma GCC unroll 4
+      for (int k = 0; k < run; ++k) {
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) w[v] = in_register(load(from + v * lanes<T>));
-#pragma GCC unroll 16
-      for (int i = 0; i < positions; ++i) {
+        for (int v = 0; v < vectors; ++v) w[k][v] = in_register(load(from + k * way * rows + v * lanes<T>));
+      }
+#pragma GCC unroll 32
+      for (int j = 0; j < positions + run - 1; ++j) {
+        const Vec<T> cell = broadcast<run * vectors>(x[j]);
+#pragma GCC unroll 4
+        for (int k = 0; k < run; ++k) {
+          if (j < k || j >= positions + k) continue;
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; ++v) sum[i][v] += x[i] * w[v];
+          for (int v = 0; v < vectors; ++v) sum[j - k][v] += cell * w[k][v];
+        }
       }
     }
   }
-#pragma GCC unroll 16
+#pragma GCC unroll 32
   for (int i = 0; i < positions; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; ++v) {
@@ -157,56 +182,91 @@ void correlate_rows_positions(const CorrelateBlock<T>& b, int64_t at) {
 
 template <class T>
 void correlate_rows(const CorrelateBlock<T>& all) {
-  for_parts(all, [](const CorrelateBlock<T>& b) {
-    for_broadcasts(b.positions, [&]<int positions>(int64_t at) {
-      if (b.rows == lanes<T>)
-        correlate_rows_positions<T, positions, 1>(b, at);
-      else
-        correlate_rows_positions<T, positions, 2>(b, at);
+  const auto with = [&]<int vectors, int run>() {
+    for_parts(all, [&](const CorrelateBlock<T>& b) {
+      for_broadcasts<most_at_once(vectors, run)>(b.positions, [&]<int positions>(int64_t at) {
+        correlate_rows_positions<T, positions, vectors, run>(b, at);
+      });
     });
-  });
+  };
+  // With two vectors and 16 registers, threes leave room for four positions, which are no faster.
+  const bool one = all.rows == lanes<T>, threes = all.threes != 0 && (one || vector_registers == 32);
+  if (one)
+    threes ? with.template operator()<1, 3>() : with.template operator()<1, 1>();
+  else
+    threes ? with.template operator()<2, 3>() : with.template operator()<2, 1>();
 }
 
-template <class T, int columns, int vectors>
-void contract_rows_columns(const ContractRowsBlock<T>& b, int64_t r0, int64_t q0) {
-  Vec<T> sum[columns][vectors];
-  T* sums = b.sums + r0;
-  const int64_t* slots = b.slots + q0;
-#pragma GCC unroll 16
-  for (int q = 0; q < columns; ++q) {
+/// Positions that contract_rows() takes together: with two vectors a cell has products enough.
+template <int vectors>
+inline constexpr int positions_of_run = vectors == 1 ? 4 : 1;
+
+/// Adds the products of `run` neighbouring positions with all columns. Their offsets come in runs of `taps`
+/// that rise by one; `first[q]` are those of the first columns of the runs.
+template <int run, int taps, class T, int columns, int vectors>
+[[gnu::always_inline]] inline void contract_positions(const ContractRowsBlock<T>& b, int64_t r0, int64_t i,
+                                                      const int64_t* first, Vec<T> (&sum)[columns][vectors]) {
+  const T* big = b.big + b.big_places[i];
+  Vec<T> s[run][vectors];
+#pragma GCC unroll 4
+  for (int p = 0; p < run; ++p) {
+    const T* small = b.small + b.small_places[i + p] + r0;
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) sum[q][v] = load(sums + slots[q] + v * lanes<T>);
+    for (int v = 0; v < vectors; ++v) s[p][v] = in_register(load(small + v * lanes<T>));
   }
-  const int64_t* offsets = b.offsets + q0;
-  for (int64_t i = 0; i < b.positions; ++i) {
-    const T* small = b.small + b.small_places[i] + r0;
-    const T* big = b.big + b.big_places[i];
-    Vec<T> s[vectors];
+#pragma GCC unroll 32
+  for (int q = 0; q < columns; q += taps) {
+    const T* x = big + first[q];
+#pragma GCC unroll 8
+    for (int j = 0; j < run + taps - 1; ++j) {
+      const Vec<T> cell = broadcast<taps * vectors>(x[j]);
+#pragma GCC unroll 4
+      for (int p = 0; p < run; ++p) {
+        if (j < p || j >= p + taps) continue;
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) s[v] = in_register(load(small + v * lanes<T>));
-    // Read again for each position: there are more offsets than registers.
-    asm("" : "+r"(offsets));
-#pragma GCC unroll 16
-    for (int q = 0; q < columns; ++q) {
-      const Vec<T> x = in_register(big[offsets[q]] - Vec<T>{});
-#pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) sum[q][v] += x * s[v];
+        for (int v = 0; v < vectors; ++v) sum[q + j - p][v] += cell * s[p][v];
+      }
     }
   }
-#pragma GCC unroll 16
+}
+
+template <class T, int columns, int vectors, int taps>
+void contract_rows_columns(const ContractRowsBlock<T>& b, int64_t r0, int64_t q0) {
+  constexpr int run = positions_of_run<vectors>;
+  Vec<T> sum[columns][vectors];
+  const auto place = [&](int q) { return b.sums + r0 + b.slots[q0 + q]; };
+#pragma GCC unroll 32
   for (int q = 0; q < columns; ++q) {
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) store(sums + slots[q] + v * lanes<T>, sum[q][v]);
+    for (int v = 0; v < vectors; ++v) sum[q][v] = load(place(q) + v * lanes<T>);
+  }
+  const int64_t* first = b.offsets + q0;
+  for (int64_t i = 0; i < b.positions;) {
+    asm("" : "+r"(first));  // read again each time: there are more offsets than registers
+    if (run > 1 && i + run <= b.positions && b.big_places[i + run - 1] == b.big_places[i] + run - 1) {
+      contract_positions<run, taps>(b, r0, i, first, sum);
+      i += run;
+    } else {
+      contract_positions<1, taps>(b, r0, i++, first, sum);
+    }
+  }
+#pragma GCC unroll 32
+  for (int q = 0; q < columns; ++q) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) store(place(q) + v * lanes<T>, sum[q][v]);
   }
 }
 
 template <class T>
 void contract_rows(const ContractRowsBlock<T>& b) {
-  for_broadcasts(b.columns, [&]<int columns>(int64_t q) {
-    int64_t r = 0;
-    for (; r + 2 * lanes<T> <= b.rows; r += 2 * lanes<T>) contract_rows_columns<T, columns, 2>(b, r, q);
-    for (; r < b.rows; r += lanes<T>) contract_rows_columns<T, columns, 1>(b, r, q);
-  });
+  const auto with = [&]<int vectors, int taps>(int64_t r) {
+    for_broadcasts<most_at_once(vectors, positions_of_run<vectors>, taps)>(
+        b.columns / taps,
+        [&]<int runs>(int64_t q) { contract_rows_columns<T, runs * taps, vectors, taps>(b, r, q * taps); });
+  };
+  int64_t r = 0;
+  for (; r + 2 * lanes<T> <= b.rows; r += 2 * lanes<T>) with.template operator()<2, 1>(r);
+  if (r < b.rows) b.threes ? with.template operator()<1, 3>(r) : with.template operator()<1, 1>(r);
 }
 
 template <class T, int rows, int columns>

@@ -29,6 +29,9 @@ struct CorrelateBlock {
   int64_t y_step;
   int64_t rows;  ///< 1 to ConvKernelsOf::rows; by rows: one or two vectors
   int64_t positions;
+  /// 1 or -1 if taps come in threes, which read neighbouring cells in this direction, else 0; for
+  /// correlate_rows().
+  int64_t threes;
 };
 
 /// sums(r, q) += sum over d, h, w of small[r][d][h][w] * big[d][h][w + offsets[q]]. The widths are a whole
@@ -53,6 +56,7 @@ struct ContractRowsBlock {
   const int64_t *offsets, *slots;            ///< one per column
   T* sums;
   int64_t rows, columns, positions;
+  bool threes;  ///< whether columns come in threes, whose offsets rise by one
 };
 
 template <class T>
