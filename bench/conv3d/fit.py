@@ -20,7 +20,7 @@ from scipy.optimize import minimize, nnls
 
 KINDS = ("products", "loads", "rounds", "stages", "stores", "bytes", "weights")
 # Of the softmax, in logarithms of time. It begins anew once calls above their limit weigh more.
-SHARPNESS = (0.2, 0.1, 0.05, 0.2, 0.1, 0.06, 0.04, 0.025, 0.015)
+SHARPNESS = (0.2, 0.1, 0.05, 0.2, 0.1, 0.06, 0.04, 0.025, 0.015, 0.06, 0.025, 0.015)
 CLOSENESS = 0.15  # of predictions, against the cost of the choice
 
 

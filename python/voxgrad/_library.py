@@ -151,10 +151,7 @@ def empty_cache(device=0):
 
 
 def memory(device=0):
-    """Bytes of working memory on a CUDA device: those in use, and all that voxgrad holds there.
-
-    The device is a number, "cuda" or "cuda:1", for empty_cache() too.
-    """
+    """Bytes of working memory on a CUDA device (a number, "cuda" or "cuda:1"): in use, and all that voxgrad holds."""
     in_use, reserved = c_int64(), c_int64()
     _checked(_library.voxgrad_memory(device_number("memory", device), byref(in_use), byref(reserved)))
     return in_use.value, reserved.value

@@ -140,10 +140,10 @@ std::optional<Plan> cut(Plan p, const Cut& c, int parts) {
 
 // Cycles of a multiprocessor of an H200: of an instruction (16 x 8 by 32 bytes of k), and of 512 bytes of
 // operands from shared memory without bank conflicts. Bytes that it gets from the L2 cache in a cycle. Cycles
-// of a step, of a granule of a window, and of a tile, besides the products, beside another block; of 32 bytes
-// of the output; and how much longer all of that takes for a block alone.
+// of a step, of a granule of a window, and of a tile, besides the products, beside another block; of a line
+// of 128 bytes of the output; and how much longer all of that takes for a block alone.
 constexpr double mma_cycles = 1.53, load_cycles = 4, l2_bytes_per_cycle = 40;
-constexpr double step_cycles = 100, granule_cycles = 0.25, tile_cycles = 2000, sector_cycles = 2, alone = 1.3;
+constexpr double step_cycles = 100, granule_cycles = 0.25, tile_cycles = 2000, line_cycles = 2, alone = 1.3;
 constexpr double split_cycles = 5000, partial_bytes_per_cycle = 1500;
 // Numbers that are split where they lie: of a granule, and of a barrier.
 constexpr double parts_cycles = 0.25, barrier_cycles = 150;
@@ -175,9 +175,9 @@ double cycles_of(const Plan& p, const Cut& c, int parts, const Machine& machine)
                            p.k_granules +
                        (parts > 1 ? barrier_cycles : 0) * p.classes;
   const double runs = static_cast<double>(p.box_rows) / w.box * p.columns,  // of outputs along w
-      sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : 2 * parts), 32);
+      lines = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : 2 * parts), 128);
   const double tile =
-      p.k_blocks * (std::max(products, from_l2) + steps) / p.splits + tile_cycles + sector_cycles * sectors;
+      p.k_blocks * (std::max(products, from_l2) + steps) / p.splits + tile_cycles + line_cycles * lines;
   const int64_t resident = resident_blocks(p, c.tile, parts, machine.multiprocessor_shared_bytes);
   const int64_t turns = ceil_div(p.jobs, machine.multiprocessors);
   double cycles = static_cast<double>(turns) * tile * (std::min(turns, resident) > 1 ? 1 : alone);

@@ -230,7 +230,8 @@ def _as_library_op(name, schema, compute, empty, save, gradients):
     function = _as_function(name.replace("::", "_"), compute, save, gradients)
 
     def call(input, *others):
-        return (function if not compiling() and is_plain(input) else op)(input, *others)
+        plain = function if torch.is_grad_enabled() else compute
+        return (op if compiling() or not is_plain(input) else plain)(input, *others)
     return call
 
 

@@ -33,6 +33,8 @@ def _whole(value):
 
 def _per_axis(name, axes, option, value):
     """One whole number per axis, as a tuple."""
+    if type(value) is tuple and len(value) == axes and {*map(type, value)} == {int} and max(value) < 2**62:
+        return value
     numbers = tuple(map(_whole, value if isinstance(value, (tuple, list)) else (value,)))
     if len(numbers) not in (1, axes) or None in numbers:
         raise ValueError(f"{name}: {option} must be one whole number, or {axes}, got {value!r}")
