@@ -186,11 +186,9 @@ struct TileLayout {
   int64_t threes(const Lattice& w) const {
     if (w.taps != 3) return 0;
     const auto place = [&](int64_t tap) { return axes[2].place(w.input_cell(0, tap)); };
-    const auto a = place(0), b = place(1), c = place(2);
+    const auto a = place(0), b = place(1);
     const int64_t way = b.shift - a.shift;
-    return a.in_class == b.in_class && b.in_class == c.in_class && c.shift - b.shift == way && way * way == 1
-               ? way
-               : 0;
+    return a.in_class == b.in_class && way * way == 1 ? way : 0;
   }
 };
 

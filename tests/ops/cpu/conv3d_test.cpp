@@ -38,6 +38,7 @@ const std::vector<TransposeCase> cases{
     {"pairs, many taps along D", 1, 32, 32, {9, 8, 8}, {10, 3, 3}, 1, {4, 1, 1}, 0, 1, 1},
     {"pairs, planes in no phase", 1, 32, 32, {1, 32, 32}, 3, {2, 1, 1}, 1, 0, 1, 1},
     {"more phases than are kept at a time", 1, 3, 4, {2, 3, 3}, {1, 2, 70}, {1, 1, 70}, 0, 0, 1, 1},
+    {"rows cut into whole vectors", 1, 16, 16, {1, 1, 12288}, {1, 1, 3}, 1, {0, 0, 1}, 0, 1, 1},
     {"one by one", 1, 1, 1, {1, 1, 1}, 1, 1, 0, 0, 1, 1},
     {"more taps than a tile holds", 1, 1, 2, {2, 2, 2}, {16, 17, 16}, 1, 0, 0, 1, 1},
 };
