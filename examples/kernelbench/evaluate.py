@@ -226,7 +226,7 @@ def main():
           f"{torch.backends.cuda.matmul.allow_tf32}\n"
           f"{options.trials} trials, {options.runs} timed runs; stand-ins for packages that are not installed: "
           f"{', '.join(missing) or 'none'}", flush=True)
-    gc.disable()  # a pass over all modules takes 90 ms, and would fall into a timed run of some column
+    gc.disable()  # else a pass over all modules may fall into a timed run of some column
     start, rows = time.monotonic(), []
     for level, number in chosen:
         if time.monotonic() - start > options.minutes * 60:
