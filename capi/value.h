@@ -193,6 +193,10 @@ inline void read(const Value& v, PadMode& out) {
   out = named<PadMode>(
       v, {{"reflect", PadMode::reflect}, {"replicate", PadMode::replicate}, {"circular", PadMode::circular}});
 }
+inline void read(const Value& v, Float32Precision& out) {
+  using enum Float32Precision;
+  out = named<Float32Precision>(v, {{"highest", highest}, {"high", high}, {"medium", medium}});
+}
 inline void read(const Value& v, InterpolateOptions::Mode& out) {
   using enum InterpolateOptions::Mode;
   out = named<InterpolateOptions::Mode>(v, {{"nearest", nearest}, {"trilinear", trilinear}});

@@ -2,7 +2,8 @@
 """Training steps of PyTorch's networks on a GPU, plain, after voxgrad.torch.convert and compiled.
 
 PyTorch runs with TF32 and cuDNN's autotuning, contiguous and channels last; autocast to bf16, or f32. "inductor" and
-"backend voxgrad" are torch.compile, with "graphs" in the mode reduce-overhead. SegResNet is MONAI's, where that is
+"backend voxgrad" are torch.compile, with "graphs" in the mode reduce-overhead; "captured" is a CUDA graph of the whole
+step, the optimizer's too. SegResNet is MONAI's, where that is
 installed. Memory is the peak of PyTorch's allocator, and what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the
 package's library."""
 
@@ -21,7 +22,8 @@ from models import NETWORKS, Network  # noqa: E402
 
 CONVOLUTIONS = [torch.nn.Conv3d, torch.nn.ConvTranspose3d]
 WAYS = ("contiguous", "channels last", "converted convolutions", "converted", "inductor, channels last",
-        "inductor, channels last, graphs", "backend voxgrad", "backend voxgrad, graphs")
+        "inductor, channels last, graphs", "backend voxgrad", "backend voxgrad, graphs",
+        "channels last, captured", "converted, captured")
 
 
 class SegResNet(Network):
@@ -44,13 +46,13 @@ def step_of(network, how, autocast):
     if "channels last" in how:
         model, x = (t.to(memory_format=torch.channels_last_3d) for t in (model, x))
     if how.startswith("converted"):
-        voxgrad.torch.convert(model, verbose=False, **({} if how == "converted" else {"layers": CONVOLUTIONS}))
+        voxgrad.torch.convert(model, verbose=False, **({"layers": CONVOLUTIONS} if "convolutions" in how else {}))
     run = model
     if how.startswith(("inductor", "backend")):
         torch.compiler.reset()
         run = torch.compile(model, backend="inductor" if how.startswith("inductor") else "voxgrad",
                             mode="reduce-overhead" if "graphs" in how else "default")
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, capturable="captured" in how)
 
     def step():
         optimizer.zero_grad()
@@ -58,7 +60,19 @@ def step_of(network, how, autocast):
             y = run(x)
         network.loss(y.float(), target).backward()
         optimizer.step()
-    return step
+    return captured(step) if "captured" in how else step
+
+
+def captured(step):
+    """What runs the step as one CUDA graph."""
+    with torch.cuda.stream(torch.cuda.Stream()):  # PyTorch's rule: warm up on another stream
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 def measure(network, how, autocast):

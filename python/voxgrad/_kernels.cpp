@@ -1,6 +1,8 @@
 #include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layer_kernels.h>
 
 #include <map>
@@ -9,13 +11,122 @@
 #include "capi/arguments.h"
 
 // Kernels by name, on dense tensors whose memory the caller owns, their results among them: for a framework
-// that plans its memory and differentiates by itself (python/voxgrad/torch/_layers.py). The caller checks the
-// operands.
+// that plans its memory and differentiates by itself (python/voxgrad/torch/_ops.py and _layers.py). Only the
+// convolutions check their operands.
 
 namespace {
 
 using namespace vox;
 using detail::NormStatistics;
+
+// ---- Convolutions of one, two or three axes. Their gradients, to any order, are composed of these two ------
+
+constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
+constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
+                                           VOX_CUDA(&cuda::conv_transpose3d)};
+constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_grad,
+                                      VOX_CUDA(&cuda::conv3d_weight_grad)};
+
+/// What a convolution has beside its tensors, one number for each of its axes. The size of the result is
+/// given, because the gradient of a strided convolution has the size of its input, which does not follow.
+struct Steps {
+  Shape output_size, stride, padding, dilation;
+  int64_t groups;
+  bool transposed;
+  Float32Precision precision;
+};
+auto fields(Steps& s) {
+  return std::tie(s.output_size, s.stride, s.padding, s.dilation, s.groups, s.transposed, s.precision);
+}
+
+/// A convolution with its tensors lifted to a batch, channels and three axes.
+struct Convolution {
+  detail::Caller caller;
+  Steps steps;
+  Conv3dGeometry geometry;
+  Tensor input;
+
+  /// Throws what conv3d() and conv_transpose3d() throw.
+  Convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Steps& s)
+      : caller(caller_of(x, weight, s.transposed)), steps(s), input(lifted(x)) {
+    for (const Shape* numbers : {&s.output_size, &s.stride, &s.padding, &s.dilation})
+      check<ValueError>(numbers->rank() == caller.spatial, caller, ": each option must have ", caller.spatial,
+                        " numbers, got ", *numbers);
+    detail::check_operands(caller, "input", x, "weight", weight);
+    geometry = geometry_of(input.shape(), lifted(weight).shape());
+    if (bias.defined())
+      check<ShapeError>(bias.rank() == 1, caller, ": bias must have 1 dimension, got ", bias.rank());
+    detail::check_bias(caller, x, bias, s.transposed ? geometry.big_channels : geometry.small_channels);
+  }
+
+  Tensor lifted(Tensor t) const {
+    if (t.rank() == caller.spatial + 1) t = t.unsqueeze(0);
+    while (t.rank() < 5) t = t.unsqueeze(2);
+    return t;
+  }
+
+ private:
+  static detail::Caller caller_of(const Tensor& x, const Tensor& weight, bool transposed) {
+    constexpr const char* names[2][3] = {{"conv1d", "conv2d", "conv3d"},
+                                         {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}};
+    const int64_t axes = weight.rank() - 2;
+    check<ShapeError>(axes >= 1 && axes <= 3, "convolution: weight must have 3 to 5 dimensions, got shape ",
+                      weight.shape());
+    const detail::Caller caller(names[transposed][axes - 1], axes, x.rank() == axes + 2);
+    check<ShapeError>(caller.batched || x.rank() == axes + 1, caller, ": input must have ", axes + 2,
+                      " dimensions, or ", axes + 1, " without a batch, got shape ", x.shape());
+    return caller;
+  }
+  Triple lifted(const Shape& numbers, int64_t added) const {
+    Triple triple(added);
+    for (int64_t axis = 0; axis < caller.spatial; ++axis) triple[3 - caller.spatial + axis] = numbers[axis];
+    return triple;
+  }
+  Conv3dGeometry geometry_of(const Shape& x, const Shape& w) const {
+    const Triple output = lifted(steps.output_size, 1), stride = lifted(steps.stride, 1),
+                 padding = lifted(steps.padding, 0), dilation = lifted(steps.dilation, 1);
+    const auto transposed_to = [&](const Shape& small, const Triple& big) {
+      return detail::conv_transpose3d_geometry(caller, small, w,
+                                               {.stride = stride,
+                                                .padding = padding,
+                                                .groups = steps.groups,
+                                                .dilation = dilation,
+                                                .output_size = big});
+    };
+    if (steps.transposed) return transposed_to(x, output);
+    const Conv3dGeometry g = detail::conv3d_geometry(
+        caller, x, w, {.stride = stride, .padding = padding, .dilation = dilation, .groups = steps.groups});
+    if (g.small == output) return g;
+    // The gradient of a transposed convolution with output_padding >= stride gives fewer cells than conv3d.
+    return transposed_to({x[0], w[0], output.d, output.h, output.w}, {x[2], x[3], x[4]});
+  }
+};
+
+/// Without `y` it only checks the operands.
+void convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
+                 const Steps& steps) {
+  const Convolution c(x, weight, bias, steps);
+  if (!y.defined()) return;
+  Tensor result = c.lifted(y);
+  (steps.transposed ? conv_transpose3d_kernel : conv3d_kernel)
+      .on(x.device(), c.caller)(c.input, c.lifted(weight), bias, result, c.geometry, steps.precision);
+}
+
+/// The gradients of weight and bias for `grad`, the gradient of the result.
+void convolution_weight_grad(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
+                             Tensor grad_bias, const Steps& steps) {
+  const Convolution c(x, grad_weight, grad_bias, steps);
+  detail::check_operands(c.caller, "input", x, "grad_output", grad);
+  Tensor small = c.input, big = c.lifted(grad), result = c.lifted(grad_weight);
+  if (!steps.transposed) std::swap(small, big);
+  check<ShapeError>(big.shape() == c.geometry.big_shape() && small.shape() == c.geometry.small_shape(),
+                    c.caller, ": the gradient of the result has shape ", grad.shape(), ", which does not fit");
+  weight_grad_kernel.on(x.device(), c.caller)(big, small, result, grad_bias,
+                                              steps.transposed ? Grid::big : Grid::small, c.geometry,
+                                              steps.precision);
+}
+
+// ---- Norms, pooling, interpolation ---------------------------------------------------------------------
 
 constexpr ByDevice norm_kernel{"norm", &cpu::norm, VOX_CUDA(&cuda::norm)};
 constexpr ByDevice norm_gradient_kernel{"norm_gradient", &cpu::norm_gradient, VOX_CUDA(&cuda::norm_gradient)};
@@ -93,7 +204,9 @@ Kernel by_values(void (*kernel)(P...)) {
   };
 }
 
-const std::map<std::string, Kernel> kernels = {{"norm", by_values(norm)},
+const std::map<std::string, Kernel> kernels = {{"convolution", by_values(convolution)},
+                                               {"convolution_weight_grad", by_values(convolution_weight_grad)},
+                                               {"norm", by_values(norm)},
                                                {"norm_gradient", by_values(norm_gradient)},
                                                {"max_pool3d", by_values(max_pool3d)},
                                                {"max_pool3d_gradient", by_values(max_pool3d_gradient)},
@@ -103,25 +216,27 @@ const std::map<std::string, Kernel> kernels = {{"norm", by_values(norm)},
 
 extern "C" {
 
-/// Runs a kernel of the table, in `stream` of the CUDA device number `device`; on the CPU if that is -1. A
-/// voxgrad_result among the arguments is an operand, by its place in `addresses`. `operands` has for each:
-/// its vox::DType, its rank and its sizes.
+/// Runs a kernel of the table, on CUDA in `stream`. A voxgrad_result among the arguments is an operand, by its
+/// place in `addresses`. `operands` has for each: its vox::DType, its CUDA device or -1 for the CPU, its rank
+/// and its sizes.
 VoxgradStatus voxgrad_kernel(const char* name, const VoxgradArgument* arguments, int64_t count,
                              const int64_t* operands, void* const* addresses, int64_t operands_count,
-                             int device, void* stream) {
+                             void* stream) {
   return guarded([&] {
-    const Device on = device < 0 ? Device::cpu() : Device::cuda(device);
-    std::optional<cuda::StreamGuard> guard;
-    if (on.is_cuda()) guard.emplace(cuda::Stream::borrow(stream, on));
     std::vector<Tensor> tensors;
     for (int64_t i = 0; i < operands_count; ++i) {
       const auto dtype = static_cast<DType>(operands[0]);
-      const Shape shape(operands + 2, operands + 2 + operands[1]);
-      operands += 2 + shape.rank();
+      const Device on = operands[1] < 0 ? Device::cpu() : Device::cuda(static_cast<int>(operands[1]));
+      if (on.is_cuda()) cuda::check_device(name, on.index);
+      const Shape shape(operands + 3, operands + 3 + operands[2]);
+      operands += 3 + shape.rank();
       tensors.push_back(detail::from_blob(addresses[i], dtype, shape, contiguous_strides(shape), on, {}));
     }
     capi::Values values;
     for (int64_t i = 0; i < count; ++i) values.push_back(capi::value_of(arguments[i], tensors));
+    std::optional<cuda::StreamGuard> guard;
+    const Device on = tensors[0].device();
+    if (on.is_cuda()) guard.emplace(cuda::Stream::borrow(stream, on));
     kernels.at(name)(values);
   });
 }

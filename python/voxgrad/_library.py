@@ -1,39 +1,19 @@
-"""The C ABI of _shim.cpp, loaded by ctypes: descriptions of convolutions, calls on addresses, exceptions.
+"""The library, loaded by ctypes: its statuses as exceptions, its memory and its threads.
 
-This module knows no framework. Dtypes are voxgrad's names ("f32"), a device is None for the CPU or the number of a CUDA
-device, and a tensor is an address. ctypes releases the GIL during calls.
+This module knows no framework. ctypes releases the GIL during calls.
 """
 
 import ctypes
 import os
 import re
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p
-from functools import lru_cache
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
-
-# The numbers of vox::DType and vox::Float32Precision.
-DTYPES = {"f32": 0, "f64": 1, "bf16": 5, "f16": 6}
-PRECISIONS = {"highest": 0, "high": 1, "medium": 2}
-
 
 class OutOfMemory(MemoryError):
     """An allocation of voxgrad that failed, on the host or on the GPU."""
 
 
 _ERRORS = {1: ValueError, 2: ValueError, 3: TypeError, 7: OutOfMemory}  # by VoxgradStatus; others: RuntimeError
-
-
-class _Operand(ctypes.Structure):
-    _fields_ = [("rank", c_int32), ("dtype", c_int32), ("device", c_int32), ("sizes", c_int64 * 5)]
-
-
-class Convolution(ctypes.Structure):
-    """VoxgradConvolution. Nothing writes to it after describe(), so threads may share it."""
-
-    _fields_ = [("axes", c_int32), ("transposed", c_int32), ("precision", c_int32),
-                ("input", _Operand), ("weight", _Operand), ("bias", _Operand),
-                ("output_size", c_int64 * 3), ("stride", c_int64 * 3), ("padding", c_int64 * 3),
-                ("dilation", c_int64 * 3), ("groups", c_int64)]
 
 
 def _load():
@@ -47,11 +27,8 @@ def _load():
     if not hasattr(library, "voxgrad_last_error"):
         raise ImportError(f"voxgrad: {path}, which VOXGRAD_LIBRARY names, is not a libvoxgrad_python.so")
     library.voxgrad_last_error.restype = library.voxgrad_version.restype = c_char_p
-    convolution = POINTER(Convolution)
     for name, arguments in {
-            "check": [convolution],
-            "convolution": [convolution, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
-            "weight_grad": [convolution, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
+            "kernel": [c_char_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
             "set_num_threads": [c_int], "empty_cache": [c_int],
             "memory": [c_int, POINTER(c_int64), POINTER(c_int64)]}.items():
         getattr(library, "voxgrad_" + name).argtypes = arguments
@@ -65,61 +42,6 @@ version = _library.voxgrad_version().decode()
 def _checked(status):
     if status:
         raise _ERRORS.get(status, RuntimeError)(_library.voxgrad_last_error().decode(errors="replace"))
-
-
-def name_of(axes, transposed):
-    return f"conv{'_transpose' if transposed else ''}{axes}d"
-
-
-def check_ranks(axes, transposed, input_shape, weight_shape):
-    """Raises ValueError unless the ranks fit a convolution over `axes` axes, with or without a batch."""
-    if len(input_shape) not in (axes + 1, axes + 2):
-        raise ValueError(f"{name_of(axes, transposed)}: input must have {axes + 2} dimensions, or {axes + 1} without a "
-                         f"batch, got shape {tuple(input_shape)}")
-    if len(weight_shape) != axes + 2:
-        raise ValueError(f"{name_of(axes, transposed)}: weight must have {axes + 2} dimensions, got shape "
-                         f"{tuple(weight_shape)}")
-
-
-def _operand(tensor):
-    if tensor is None:
-        return _Operand()
-    shape, dtype, device = tensor
-    return _Operand(len(shape), DTYPES[dtype], -1 if device is None else device, (c_int64 * 5)(*shape))
-
-
-@lru_cache(maxsize=4096)
-def describe(transposed, precision, input, weight, bias, output_size, stride, padding, dilation, groups):
-    """The checked description of a convolution. Each tensor is a tuple of shape, dtype and device, or None."""
-    axes = len(weight[0]) - 2
-    if axes not in (1, 2, 3):
-        raise ValueError(f"convolution: weight must have 3 to 5 dimensions, got shape {tuple(weight[0])}")
-    check_ranks(axes, transposed, input[0], weight[0])
-    if bias is not None and len(bias[0]) != 1:
-        raise ValueError(f"{name_of(axes, transposed)}: bias must have 1 dimension, got shape {tuple(bias[0])}")
-    for option, numbers in (("output_size", output_size), ("stride", stride), ("padding", padding),
-                            ("dilation", dilation)):
-        if len(numbers) != axes:
-            raise ValueError(f"{name_of(axes, transposed)}: {option} must have {axes} numbers, got {tuple(numbers)}")
-        if not all(-2**63 <= number < 2**63 for number in (*numbers, groups)):
-            raise ValueError(f"{name_of(axes, transposed)}: {option} and groups must fit 64 bits, got {tuple(numbers)} "
-                             f"and {groups}")
-    triple = c_int64 * 3
-    description = Convolution(axes, transposed, PRECISIONS[precision], _operand(input), _operand(weight),
-                              _operand(bias), triple(*output_size), triple(*stride), triple(*padding),
-                              triple(*dilation), groups)
-    _checked(_library.voxgrad_check(byref(description)))
-    return description
-
-
-def convolution(description, input, weight, bias, output, stream):
-    """Writes the result to the address `output`."""
-    _checked(_library.voxgrad_convolution(byref(description), input, weight, bias, output, stream))
-
-
-def weight_grad(description, input, grad_output, weight_grad, bias_grad, stream):
-    """Writes the gradients of weight and, unless its address is None, bias."""
-    _checked(_library.voxgrad_weight_grad(byref(description), input, grad_output, weight_grad, bias_grad, stream))
 
 
 def device_number(function, device, numbers=True):

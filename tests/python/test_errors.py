@@ -120,10 +120,9 @@ def test_cuda_tensors_are_refused_by_a_build_without_cuda():
 @pytest.mark.skipif(why_no_cuda() is None, reason="voxgrad and this machine have CUDA")
 def test_without_cuda_every_call_says_so():
     from voxgrad.torch import _ops
-    on_cuda = ((1, 1, 3), "f32", 0)
-    arguments = ("highest", on_cuda, on_cuda, None, (1,), (1,), (0,), (1,), 1)
-    with pytest.raises(RuntimeError, match="conv1d: .*(this build of voxgrad has no CUDA|no usable CUDA device)"):
-        _ops._library.describe(False, *arguments)
+    on_cuda = (torch.float32, torch.device("cuda", 0), (1, 1, 3))
+    with pytest.raises(RuntimeError, match="conv1d: this build of voxgrad has no CUDA|no usable CUDA device"):
+        _ops._convolution(on_cuda, on_cuda, None, (1,), (1,), (0,), (1,), 1, False, "highest")
     with pytest.raises(RuntimeError, match="no CUDA|no usable CUDA device"):
         voxgrad.empty_cache()
     with pytest.raises(RuntimeError, match="no CUDA|no usable CUDA device"):

@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 from torch.utils.checkpoint import checkpoint
 
@@ -199,6 +200,27 @@ def test_in_pytorchs_transforms_and_modes():
     assert copy.deepcopy(model).to("meta")(x.to("meta")).shape == plain(x).shape
     with pytest.raises(RuntimeError, match="torch.jit.script cannot compile voxgrad's layers"):
         torch.jit.script(model)
+
+
+def some_functions(functions, **joined):
+    """A function of a volume, made of functions of a module; `joined` are options of norms that PyTorch's do not have."""
+    def function(x):
+        y = functions.conv3d(x, torch.ones(2, 2, 2, 2, 2, dtype=x.dtype), padding=1, dilation=2)
+        y = functions.leaky_relu(functions.instance_norm(y, eps=1e-3, **joined), negative_slope=0.7)
+        y = functions.interpolate(functions.max_pool3d(y if joined else F.leaky_relu(y, 0.1), 2), scale_factor=2)
+        return functions.softmax(functions.pad(y, (0, 1)), 1).square().sum()
+    return function
+
+
+@new
+def test_functions_in_pytorchs_transforms_and_graphs():
+    x = torch.randn(1, 2, 4, 4, 4, dtype=torch.float64)
+    ours, theirs = some_functions(voxgrad.torch.functional, negative_slope=0.1), some_functions(F)
+    assert_close(ours(x), theirs(x), limit=1e-12)
+    for transform in (torch.func.grad, lambda f: lambda t: torch.func.jvp(f, (t,), (t,))[1], torch.func.hessian,
+                      lambda f: lambda t: torch.vmap(f)(t[None]), lambda f: torch.jit.trace(f, x),
+                      lambda f: torch.compile(f, fullgraph=True, backend="aot_eager")):
+        assert_close(transform(ours)(x), transform(theirs)(x), limit=1e-10)
 
 
 @new

@@ -4,49 +4,19 @@ They have PyTorch's arguments. Each is a custom op that writes to PyTorch's memo
 plans what is saved, and a CUDA graph can capture it. Its gradient is a second op, which has no gradient.
 """
 
-import functools
 import math
-from ctypes import c_int64, c_void_p
 
 import torch
 
-from .. import _capi, _library
 from . import functional
-from ._ops import _as_function, _dense
-from ._tape import _NUMBERS
-
-
-@functools.lru_cache(maxsize=4096)
-def _described(values):
-    """The arguments of a call, and its operands without their addresses, as voxgrad_kernel takes them."""
-    arguments, operands, count = [], [], 0
-    for value in values:
-        if isinstance(value, tuple) and isinstance(value[0], torch.dtype):  # a tensor's dtype and sizes
-            operands += [_NUMBERS[value[0]], len(value[1]), *value[1]]
-            value = _capi.Result()
-            value.place, count = count, count + 1
-        arguments.append(value)
-    return _capi.arguments(arguments), (c_int64 * len(operands))(*operands), c_void_p * count
-
-
-def _kernel(name, *values):
-    """Runs a kernel of _kernels.cpp in the current stream, on dense tensors. The first value is a tensor."""
-    device = values[0].device
-    tensors = [v for v in values if isinstance(v, torch.Tensor)]
-    arguments, operands, addresses = _described(tuple(
-        (v.dtype, v.shape) if isinstance(v, torch.Tensor) else v for v in values))
-    on_cuda = device.type == "cuda"
-    _library._checked(_library._library.voxgrad_kernel(
-        name, arguments, c_int64(len(arguments)), operands, addresses(*[t.data_ptr() for t in tensors]),
-        c_int64(len(tensors)), device.index if on_cuda else -1,
-        c_void_p(torch.cuda.current_stream(device).cuda_stream) if on_cuda else None))
+from ._ops import _as_function, dense, kernel
 
 
 def _op(name, schema, compute, empty, save=None, gradients=None):
     """`empty` makes the results without values; compute(results, *arguments) fills them. The gradient is a node around
     the op, which the compiled graph does not have: an op that has a gradient itself takes longer to call."""
     def run(*arguments):
-        arguments = [_dense(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+        arguments = [dense(a) if isinstance(a, torch.Tensor) else a for a in arguments]
         results = empty(*arguments)
         if arguments[0].numel():
             compute(results, *arguments)
@@ -84,7 +54,7 @@ def _like(tensor):
 _norm = _op(
     "norm", "(Tensor x, Tensor? weight, Tensor? bias, SymInt[] geometry, float eps, float slope) -> "
     "(Tensor, Tensor, Tensor)",
-    lambda results, x, weight, bias, geometry, eps, slope: _kernel(
+    lambda results, x, weight, bias, geometry, eps, slope: kernel(
         b"norm", x, tuple(geometry), weight, bias, eps, slope, *results),
     lambda x, weight, bias, geometry, eps, slope: (
         _like(x), x.new_empty(geometry[1], dtype=_wide(x)), x.new_empty(geometry[1], dtype=_wide(x))),
@@ -93,7 +63,7 @@ _norm = _op(
 _norm_gradient = _op(
     "norm_gradient", "(Tensor grad, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd, "
     "SymInt[] geometry, float slope) -> (Tensor, Tensor, Tensor)",
-    lambda results, grad, x, weight, bias, mean, rstd, geometry, slope: _kernel(
+    lambda results, grad, x, weight, bias, mean, rstd, geometry, slope: kernel(
         b"norm_gradient", grad, x, tuple(geometry), weight, bias, mean, rstd, slope, results[0],
         results[1] if weight is not None else None, results[2] if bias is not None else None),
     lambda grad, x, weight, bias, mean, rstd, geometry, slope: (
@@ -167,11 +137,11 @@ def _pool_gradients(ctx, grad, _):
 _WINDOWS = "SymInt[] kernel, SymInt[] stride, SymInt[] padding, SymInt[] dilation"
 _max_pool = _op(
     "max_pool3d", f"(Tensor x, {_WINDOWS}, bool ceil_mode) -> (Tensor, Tensor)",
-    lambda results, x, *windows: _kernel(b"max_pool3d", x, *map(tuple, windows[:4]), *results),
+    lambda results, x, *windows: kernel(b"max_pool3d", x, *map(tuple, windows[:4]), *results),
     _empty_pooled, _save_pool, _pool_gradients)
 _max_pool_gradient = _op(
     "max_pool3d_gradient", f"(Tensor grad, Tensor indices, SymInt[] size, {_WINDOWS}) -> Tensor",
-    lambda result, grad, indices, size, *windows: _kernel(
+    lambda result, grad, indices, size, *windows: kernel(
         b"max_pool3d_gradient", grad, indices, *map(tuple, windows), result),
     lambda grad, indices, size, *windows: grad.new_empty(size))
 
@@ -182,7 +152,7 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     windows = [functional._per_axis("max_pool3d", 3, option, value) for option, value in (
         ("kernel_size", kernel_size), ("stride", kernel_size if stride in (None, ()) else stride), ("padding", padding),
         ("dilation", dilation))]
-    return _max_pool(functional._pool_input("max_pool3d", 3, input), *windows, ceil_mode)[0]
+    return _max_pool(functional._batched("max_pool3d", 3, input), *windows, ceil_mode)[0]
 
 
 # ---- Interpolation: linear, so its gradient is its adjoint ---------------------------------------------------------
@@ -193,7 +163,7 @@ def _save_axes(ctx, inputs, output):
 
 _interpolate = _op(  # `axes`: numerators, denominators, offsets and `nearest` of InterpolateAxis, for each axis
     "interpolate", "(Tensor x, SymInt[] size, float[] axes, bool adjoint) -> Tensor",
-    lambda result, x, size, axes, adjoint: _kernel(
+    lambda result, x, size, axes, adjoint: kernel(
         b"interpolate", x, adjoint, *(tuple(axes[i:i + 3]) for i in (0, 3, 6, 9)), result),
     lambda x, size, axes, adjoint: x.new_empty((*x.shape[:2], *size)),
     _save_axes, lambda ctx, grad: (_interpolate(grad, ctx.size, ctx.axes, not ctx.adjoint), None, None, None))

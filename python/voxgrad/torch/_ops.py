@@ -12,39 +12,27 @@ PyTorch 1.13 differentiates them as autograd.Functions, 2.4 and newer as custom 
 functions of this file.
 """
 
+import functools
+from ctypes import c_int64, c_void_p
+
 import torch
 from torch.autograd import forward_ad
 
-from .. import _library
+from .. import _capi, _library
 
-_DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
-
-
-def _dense(tensor):
-    return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()
+NUMBERS = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.uint8: 3, torch.bool: 4, torch.bfloat16: 5,
+           torch.float16: 6}  # of vox::DType
+COMPUTED = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def _described(function, argument, tensor, shape=None):
-    """What _library.describe() takes for a tensor, or for one of another shape."""
-    if tensor is None:
-        return None
-    if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
-        kind = tensor.dtype if tensor.layout is torch.strided else tensor.layout
-        raise TypeError(f"{function}: {argument} is a tensor of {kind}; voxgrad computes strided tensors of "
-                        f"{', '.join(map(str, _DTYPES))}")
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise RuntimeError(f"{function}: {argument} is on {tensor.device}; voxgrad computes on cpu and cuda")
-    device = tensor.device.index if tensor.is_cuda else None
-    return tuple(tensor.shape if shape is None else shape), _DTYPES[tensor.dtype], device
+def name_of(axes, transposed):
+    return f"conv{'_transpose' if transposed else ''}{axes}d"
 
 
-def refuse_modes(function, *tensors):
-    """The ops of torch.library ignore tangents, so a forward-mode derivative would be 0. torch.jit would fail later."""
-    if torch.jit.is_tracing():
-        raise RuntimeError(f"{function}: torch.jit.trace cannot record voxgrad's functions; it can trace its layers")
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None
-                                              for t in tensors if t is not None):
-        raise NotImplementedError(f"{function}: forward-mode derivatives are not supported; use backward() or grad()")
+def _refuse_tangents(*tensors):
+    """The ops of torch.library ignore tangents, so a forward-mode derivative of a gradient would be 0."""
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise NotImplementedError("voxgrad: forward-mode derivatives of a gradient are not supported")
 
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -60,48 +48,117 @@ def is_plain(tensor):
             modes() == 0 and not _transforms())
 
 
+def in_transform():
+    """Whether only PyTorch's ops know what is going on: transforms of torch.func, forward-mode derivatives, tracing."""
+    return _transforms() or torch._C._is_tracing() or forward_ad._current_level >= 0
+
+
 def is_foreign(tensor):
-    """Whether a layer must leave this input to PyTorch: voxgrad computes no such tensor, or only PyTorch's ops know what
-    is going on, as in transforms of torch.func."""
-    return (not isinstance(tensor, torch.Tensor) or tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or
-            tensor.device.type not in ("cpu", "cuda") or _transforms() or torch._C._is_tracing() or
-            forward_ad._current_level >= 0)
+    """Whether a layer must leave this input to PyTorch."""
+    return (not isinstance(tensor, torch.Tensor) or tensor.dtype not in COMPUTED or tensor.layout is not torch.strided or
+            tensor.device.type not in ("cpu", "cuda") or in_transform())
 
 
-def _run(call, device, description, *tensors):
-    """Calls _library on the tensors' memory, in the current stream of the device."""
-    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-    for tensor, address in zip(tensors, addresses):
-        if address == 0 and tensor.numel():
-            raise RuntimeError(f"voxgrad: an operand of shape {tuple(tensor.shape)} has no memory of its own: PyTorch "
-                               "does not store it, or it is a wrapper")
-    if device.type == "cpu":
-        try:
-            return call(description, *addresses, None)
-        except _library.OutOfMemory as error:
-            raise RuntimeError(str(error)) from None
-    stream = torch.cuda.current_stream(device).cuda_stream
+def address(tensor):
+    """The address of a tensor's memory; 0 if it has no elements."""
+    found = tensor.data_ptr()
+    if found == 0 and tensor.numel():
+        raise RuntimeError(f"voxgrad: an operand of shape {tuple(tensor.shape)} has no memory of its own: PyTorch does "
+                           "not store it, or it is a wrapper")
+    return found
+
+
+# ---- Kernels of _kernels.cpp, by name -------------------------------------------------------------------------------
+
+def dense(tensor):
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"voxgrad: a tensor of {tensor.layout}; it computes strided tensors")
+    return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()
+
+
+def _operand(tensor):
+    """What a kernel must know of a tensor, beside its address."""
+    return tensor.dtype, tensor.device, tensor.shape
+
+
+@functools.lru_cache(maxsize=4096)
+def _described(values):
+    """The arguments of a call, its operands without their addresses, and the type of these, as voxgrad_kernel takes them."""
+    arguments, operands, count = [], [], 0
+    for value in values:
+        if isinstance(value, tuple) and value and isinstance(value[0], torch.dtype):
+            dtype, device, shape = value
+            operands += [NUMBERS[dtype], device.index if device.type == "cuda" else -1, len(shape), *shape]
+            value = _capi.Result()
+            value.place, count = count, count + 1
+        arguments.append(value)
+    return _capi.arguments(arguments), len(arguments), (c_int64 * len(operands))(*operands), c_void_p * count
+
+
+def _call(name, described, addresses, stream=None):
+    arguments, count, operands, array = described
+    _library._checked(_library._library.voxgrad_kernel(name, arguments, count, operands, array(*addresses),
+                                                       len(addresses), stream))
+
+
+def _run(name, described, tensors):
+    """Runs a kernel in the current stream."""
+    addresses, device, stream = [address(t) for t in tensors if t is not None], tensors[0].device, None
+    on_cuda = device.type == "cuda"
+    if on_cuda:
+        stream = torch.cuda.current_stream(device).cuda_stream
     try:
-        return call(description, *addresses, stream)
-    except _library.OutOfMemory:
-        pass
+        return _call(name, described, addresses, stream)
+    except _library.OutOfMemory as error:
+        if not on_cuda:
+            raise RuntimeError(str(error)) from None
     torch.cuda.empty_cache()  # PyTorch may hold the memory that voxgrad needs for its work
     try:
-        return call(description, *addresses, stream)
+        return _call(name, described, addresses, stream)
     except _library.OutOfMemory as error:
         raise torch.cuda.OutOfMemoryError(str(error)) from None
 
 
+def kernel(name, *values):
+    """Runs a kernel on dense tensors and other values, of which the first is a tensor."""
+    _run(name, _described(tuple(_operand(v) if isinstance(v, torch.Tensor) else v for v in values)),
+         [v for v in values if isinstance(v, torch.Tensor)])
+
+
 # ---- The plain functions: computation, shapes, gradients ------------------------------------------------------------
 
+@functools.lru_cache(maxsize=4096)
+def _convolution(input, weight, bias, *steps):
+    """The size of the result, and the description of the call. Raises voxgrad's error if it does not compute this."""
+    output_size, *_, groups, transposed, _ = steps
+    function = name_of(len(weight[2]) - 2, transposed)
+    for argument, operand in (("input", input), ("weight", weight), ("bias", bias)):
+        if operand is not None:
+            _check_operand(function, argument, *operand)
+    if max(output_size, default=0) >= 2**63:
+        raise ValueError(f"{function}: a result of size {output_size} does not fit 64 bits")
+    check = _described((input, weight, bias, None, *steps))
+    _call(b"convolution", check, [64] * check[-1]._length_)  # without a result it only checks
+    channels = weight[2][1] * groups if transposed else weight[2][0]
+    size = *input[2][:len(input[2]) - len(output_size) - 1], channels, *output_size
+    return size, _described((input, weight, bias, (*input[:2], size), *steps))
+
+
+def _check_operand(function, argument, dtype, device, shape):
+    if dtype not in COMPUTED:
+        raise TypeError(f"{function}: {argument} is a tensor of {dtype}; voxgrad computes {', '.join(map(str, COMPUTED))}")
+    if device.type not in ("cpu", "cuda"):
+        raise RuntimeError(f"{function}: {argument} is on {device}; voxgrad computes on cpu and cuda")
+    if device.type == "cuda" and not _library.has_cuda():
+        raise RuntimeError(f"{function}: this build of voxgrad has no CUDA")
+
+
 def _compute(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision):
-    name = _library.name_of(weight.dim() - 2, transposed)
-    description = _library.describe(
-        transposed, precision, _described(name, "input", input), _described(name, "weight", weight),
-        _described(name, "bias", bias), tuple(output_size), tuple(stride), tuple(padding), tuple(dilation), groups)
-    input, weight, bias = _dense(input), _dense(weight), None if bias is None else _dense(bias)
-    output = _empty_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision)
-    _run(_library.convolution, input.device, description, input, weight, bias, output)
+    size, described = _convolution(
+        _operand(input), _operand(weight), None if bias is None else _operand(bias), tuple(output_size), tuple(stride),
+        tuple(padding), tuple(dilation), groups, transposed, precision)
+    output = _empty(input, size)
+    _run(b"convolution", described, (dense(input), dense(weight), None if bias is None else dense(bias), output))
     return output
 
 
@@ -118,7 +175,7 @@ def _empty(like, shape):
 
 def _fake_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision):
     """Without memory, for torch.compile and the device "meta"; sizes may be symbols."""
-    name, channel = _library.name_of(weight.dim() - 2, transposed), input.dim() - len(output_size) - 1
+    name, channel = name_of(weight.dim() - 2, transposed), input.dim() - len(output_size) - 1
     output = _empty_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision)
     for argument, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.device != input.device:
@@ -141,7 +198,7 @@ def _gradients(ctx, grad_output):
     *steps, groups, transposed, precision = ctx.options
     axes = weight.dim() - 2
     grad_input = grad_weight = grad_bias = None
-    refuse_modes("backward", input, weight, grad_output)
+    _refuse_tangents(input, weight, grad_output)
     if ctx.needs_input_grad[0]:
         grad_input = convolution(grad_output, weight, None, input.shape[-axes:], *steps, groups, not transposed,
                                  precision)
@@ -157,23 +214,11 @@ def _gradients(ctx, grad_output):
 
 def _compute_weight_grad(input, grad_output, kernel_size, stride, padding, dilation, groups, transposed, bias,
                          precision):
-    axes = len(kernel_size)
-    name = _library.name_of(axes, transposed) + " (gradient of the weight)"
-    _library.check_ranks(axes, transposed, input.shape, (1,) * (axes + 2))
     grads = _empty_weight_grad(input, grad_output, kernel_size, stride, padding, dilation, groups, transposed, bias,
                                precision)
-    # The weight's entry has dtype and device of grad_output, so that those are checked too.
-    description = _library.describe(
-        transposed, precision, _described(name, "input", input),
-        _described(name, "grad_output", grad_output, grads[0].shape),
-        _described(name, "bias", grads[1]) if bias else None, tuple(grad_output.shape[-axes:]), tuple(stride),
-        tuple(padding), tuple(dilation), groups)
-    channels = grads[0].shape[1] * groups if transposed else grads[0].shape[0]
-    expected = (*input.shape[:-axes - 1], channels, *grad_output.shape[-axes:])
-    if tuple(grad_output.shape) != expected:
-        raise ValueError(f"{name}: grad_output must have shape {expected}, got {tuple(grad_output.shape)}")
-    _run(_library.weight_grad, input.device, description, _dense(input), _dense(grad_output), grads[0],
-         grads[1] if bias else None)
+    kernel(b"convolution_weight_grad", dense(input), dense(grad_output), grads[0], grads[1] if bias else None,
+           tuple(grad_output.shape[-len(kernel_size):]), tuple(stride), tuple(padding), tuple(dilation), groups,
+           transposed, precision)
     return grads
 
 
@@ -195,7 +240,7 @@ def _gradients_of_weight_grad(ctx, grad_weight, grad_bias):
     *steps, groups, transposed, bias, precision = ctx.options
     axes = ctx.axes
     grad_of_input = grad_of_grad = None
-    refuse_modes("backward", input, grad_output, grad_weight, grad_bias)
+    _refuse_tangents(input, grad_output, grad_weight, grad_bias)
     if ctx.needs_input_grad[0]:
         grad_of_input = convolution(grad_output, grad_weight, None, input.shape[-axes:], *steps, groups, not transposed,
                                     precision)

@@ -2,9 +2,7 @@
 
 import threading
 
-from .._library import PRECISIONS
-
-
+PRECISIONS = ("highest", "high", "medium")
 _process = "highest"
 _thread = threading.local()  # with a class of ours, TorchDynamo of 2.4 fails
 _thread.name = None  # of this thread; others have none before they enter a context

@@ -16,11 +16,9 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from .. import _capi, _library, _tensor
-from ._ops import refuse_modes
+from . import _ops
 
 _vox = _library._library
-_NUMBERS = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.uint8: 3, torch.bool: 4, torch.bfloat16: 5,
-            torch.float16: 6}  # of vox::DType
 _MOST_RESULTS = 64
 # PyTorch 1.13 has none of these.
 _keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
@@ -44,17 +42,14 @@ def _array(numbers):
 
 def _handle_on(tensor, requires_grad):
     """A leaf on the tensor's memory."""
-    if tensor.layout is not torch.strided or tensor.dtype not in _NUMBERS:
+    if tensor.layout is not torch.strided or tensor.dtype not in _ops.NUMBERS:
         raise TypeError(f"voxgrad: a tensor of {tensor.dtype}, {tensor.layout}; it computes strided tensors of "
-                        f"{', '.join(map(str, _NUMBERS))}")
+                        f"{', '.join(map(str, _ops.NUMBERS))}")
     if tensor.device.type not in ("cpu", "cuda"):
         raise RuntimeError(f"voxgrad: a tensor on {tensor.device}; it computes on cpu and cuda")
-    address, handle = tensor.data_ptr(), c_void_p()
-    if address == 0 and tensor.numel():
-        raise RuntimeError(f"voxgrad: an operand of shape {tuple(tensor.shape)} has no memory of its own: PyTorch does "
-                           "not store it, or it is a wrapper")
+    handle = c_void_p()
     _library._checked(_vox.voxgrad_tensor_on(
-        c_void_p(address), _NUMBERS[tensor.dtype], tensor.device.index if tensor.is_cuda else -1, c_int64(tensor.dim()),
+        c_void_p(_ops.address(tensor)), _ops.NUMBERS[tensor.dtype], tensor.device.index if tensor.is_cuda else -1, c_int64(tensor.dim()),
         _array(tuple(tensor.shape)), _array(tensor.stride()), requires_grad, byref(handle)))
     return _Handle(handle)
 
@@ -180,7 +175,6 @@ def call(name, *values, again=None):
     tensors = list(_tensors_of(values))
     if torch.overrides.has_torch_function(tensors):  # a subclass of Tensor that keeps its class, such as MONAI's
         return torch.overrides.handle_torch_function(call, tensors, name, *values, again=again)
-    refuse_modes(name, *tensors)
     record = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     hooked = record and _hooks(True) is not None  # a checkpoint, or a hook that moves saved tensors
     tape = _Tape.of_call(name, values, tensors, record and not hooked)

@@ -50,7 +50,7 @@ def _why_unsupported(tensors):
     for t in tensors:
         if torch.utils._python_dispatch.is_traceable_wrapper_subclass(t):
             return f"an operand is a {type(t).__name__}"
-        if t.layout is not torch.strided or t.dtype not in _ops._DTYPES:
+        if t.layout is not torch.strided or t.dtype not in _ops.COMPUTED:
             return f"an operand is of {t.dtype}, {t.layout}"
         if t.device.type not in ("cpu", "cuda") or t.is_cuda and not has_cuda():
             return f"an operand is on {t.device}, where this build of voxgrad does not compute"

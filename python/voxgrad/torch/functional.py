@@ -2,7 +2,7 @@
 
 Convolutions have the further keyword `precision` ("highest", "high" or "medium"), norms `negative_slope`: leaky_relu of
 the result in the same pass, relu if it is 0. What voxgrad cannot do (a mode, a rank) is a ValueError. `inplace` is
-accepted, but the result is a new tensor.
+accepted, but the result is a new tensor. Where only PyTorch's ops will do (_or_pytorchs), PyTorch computes.
 """
 
 import functools
@@ -11,7 +11,6 @@ import operator
 import torch
 import torch.nn.functional as F
 
-from .. import _library
 from . import _ops, _precision
 from ._tape import call
 
@@ -64,7 +63,6 @@ def _autocast(name, *tensors):
     for argument, tensor in zip(("input", "weight", "bias"), tensors):
         if not isinstance(tensor, torch.Tensor) and not (argument == "bias" and tensor is None):
             raise TypeError(f"{name}: {argument} must be a tensor, got {type(tensor).__name__}")
-    _ops.refuse_modes(name, *tensors)
     device_type = tensors[0].device.type
     dtype = _autocast_dtype(device_type) if device_type in ("cpu", "cuda") else None
     if dtype is None:
@@ -73,17 +71,31 @@ def _autocast(name, *tensors):
             for t in tensors]
 
 
+def _batched(name, axes, input):
+    """The tensor, which must have a number of dimensions that fits."""
+    if _tensor(name, input).dim() not in (axes + 1, axes + 2):
+        raise ValueError(f"{name}: input must have {axes + 2} dimensions, or {axes + 1} without a batch, got shape "
+                         f"{tuple(input.shape)}")
+    return input
+
+
+def _check_ranks(name, axes, input, weight):
+    _batched(name, axes, input)
+    if weight.dim() != axes + 2:
+        raise ValueError(f"{name}: weight must have {axes + 2} dimensions, got shape {tuple(weight.shape)}")
+
+
 def _named(name, function):
     function.__name__ = function.__qualname__ = name
     return function
 
 
 def _conv(axes):
-    name = _library.name_of(axes, False)
+    name = _ops.name_of(axes, False)
 
     def function(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, precision=None):
         input, weight, bias = _autocast(name, input, weight, bias)
-        _library.check_ranks(axes, False, input.shape, weight.shape)
+        _check_ranks(name, axes, input, weight)
         stride = _per_axis(name, axes, "stride", stride)
         dilation = _per_axis(name, axes, "dilation", dilation)
         reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
@@ -108,11 +120,11 @@ def _conv(axes):
 
 
 def _conv_transpose(axes):
-    name = _library.name_of(axes, True)
+    name = _ops.name_of(axes, True)
 
     def function(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None):
         input, weight, bias = _autocast(name, input, weight, bias)
-        _library.check_ranks(axes, True, input.shape, weight.shape)
+        _check_ranks(name, axes, input, weight)
         stride = _per_axis(name, axes, "stride", stride)
         padding = _per_axis(name, axes, "padding", padding)
         output_padding = _per_axis(name, axes, "output_padding", output_padding)
@@ -250,13 +262,6 @@ def _window(name, axes, option, value, other=1):
     return (other,) * (3 - axes) + _per_axis(name, axes, option, value)
 
 
-def _pool_input(name, axes, input):
-    if _tensor(name, input).dim() not in (axes + 1, axes + 2):
-        raise ValueError(f"{name}: input must have {axes + 2} dimensions, or {axes + 1} without a batch, got shape "
-                         f"{tuple(input.shape)}")
-    return input
-
-
 def _max_pool(axes):
     name = f"max_pool{axes}d"
 
@@ -266,7 +271,7 @@ def _max_pool(axes):
         windows = [_window(name, axes, option, value, other) for option, value, other in (
             ("kernel_size", kernel_size, 1), ("stride", kernel_size if stride in (None, ()) else stride, 1),
             ("padding", padding, 0), ("dilation", dilation, 1))]
-        return _in_3d(axes, _pool_input(name, axes, input), lambda x: call("max_pool3d", x, *windows, ceil_mode))
+        return _in_3d(axes, _batched(name, axes, input), lambda x: call("max_pool3d", x, *windows, ceil_mode))
     return _named(name, function)
 
 
@@ -278,7 +283,7 @@ def _avg_pool(axes):
         windows = [_window(name, axes, option, value, other) for option, value, other in (
             ("kernel_size", kernel_size, 1), ("stride", kernel_size if stride in (None, ()) else stride, 1),
             ("padding", padding, 0))]
-        return _in_3d(axes, _pool_input(name, axes, input), lambda x: call(
+        return _in_3d(axes, _batched(name, axes, input), lambda x: call(
             "avg_pool3d", x, *windows, ceil_mode, count_include_pad, divisor_override))
     return _named(name, function)
 
@@ -290,7 +295,7 @@ def _adaptive_pool(axes, how):
         if return_indices:
             raise ValueError(f"{name}: return_indices must be False")
         wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * axes
-        sizes = [have if size is None else size for size, have in zip(wanted, _pool_input(name, axes, input).shape[-axes:])]
+        sizes = [have if size is None else size for size, have in zip(wanted, _batched(name, axes, input).shape[-axes:])]
         window = _window(name, axes, "output_size", sizes)
         return _in_3d(axes, input, lambda x: call(f"adaptive_{how}_pool3d", x, window))
     return _named(name, function)
@@ -375,3 +380,26 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
             t.to(dtype) if t is not None and t.is_floating_point() and t.dtype is not torch.float64 else t
             for t in (query, key, value, attn_mask))
     return call("scaled_dot_product_attention", query, key, value, attn_mask, 0.0, is_causal, scale)
+
+
+# ---- Where only PyTorch's ops will do ------------------------------------------------------------------------------
+
+def _or_pytorchs(name, function):
+    """The function; PyTorch's in transforms of torch.func and the like, of which voxgrad's tape knows nothing, and, unless
+    it is a convolution, in graphs of torch.compile and torch.export and in modes such as FakeTensorMode. voxgrad's
+    convolutions are custom ops there."""
+    theirs, is_custom_op = getattr(F, name, None) or getattr(torch, name, None), name.startswith("conv")
+
+    @functools.wraps(function)
+    def either(*args, **kwargs):
+        if is_custom_op if _ops.compiling() else not _ops.in_transform() and (is_custom_op or not _ops.modes()):
+            return function(*args, **kwargs)
+        slope = kwargs.pop("negative_slope", 1.0) if name.endswith("_norm") else 1.0
+        kwargs.pop("precision", None)
+        result = theirs(*args, **kwargs)
+        return result if slope == 1 else F.leaky_relu(result, slope)
+    return either
+
+
+globals().update({name: _or_pytorchs(name, f) for name, f in list(globals().items())
+                  if not name.startswith("_") and getattr(f, "__module__", "") == __name__})
