@@ -168,21 +168,21 @@ double load_cycles(const flat::Product& p, const Numbers& n) {
 
 std::optional<Work> flat_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                               const Machine& machine) {
-  const auto& products = recall<flat::make_plan>(g, transposed, machine);
-  if (!products) return std::nullopt;
-  Work work{.bytes = n.storage * numbers_of_grids(g), .weights = weights(g)};
-  for (const auto& [tile, p] : *products) {
-    const double turns = rounds(as_double(p.jobs()), machine.multiprocessors),
-                 depths = std::min(tile.depths, p.d.cells);
-    // A tap takes one instruction for both products with a low part, and half of one for the third.
-    const double instructions = 1.5 * depths * p.d.taps * p.h.taps * p.w.taps * tile.positions / 64;
-    const double positions = p.depth_groups * (depths + tile.taps_d - 1) * p.row_groups * p.window;
-    work.products += turns * p.k_blocks * instructions * as_double(flat::instruction_cycles(tile.channels));
-    work.loads += turns * p.k_blocks * positions * load_cycles(p, n);
-    work.rounds += 1;  // a launch
-    work.stores += turns * depths * tile.positions * tile.channels;
-  }
-  return work;
+  const auto& plan = recall<flat::make_plan>(g, transposed, machine);
+  if (!plan) return std::nullopt;
+  const auto& [tile, p] = *plan;
+  const double turns = rounds(as_double(p.jobs()), machine.multiprocessors),
+               depths = std::min(tile.depths, p.d.cells);
+  // A tap takes one instruction for both products with a low part, and half of one for the third.
+  const double instructions = 1.5 * depths * p.d.taps * p.h.taps * p.w.taps * tile.positions / 64;
+  const double positions = p.depth_groups * (depths + tile.taps_d - 1) * p.row_groups * p.window;
+  return Work{
+      .products = turns * p.k_blocks * instructions * as_double(flat::instruction_cycles(tile.channels)),
+      .loads = turns * p.k_blocks * positions * load_cycles(p, n),
+      .rounds = 1,
+      .stores = turns * depths * tile.positions * tile.channels,
+      .bytes = n.storage * numbers_of_grids(g),
+      .weights = weights(g)};
 }
 
 std::optional<Work> rolling_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,

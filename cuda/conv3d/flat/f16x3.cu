@@ -26,32 +26,10 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 namespace vox::cuda::conv::flat {
 
 namespace {
-
-__global__ void __launch_bounds__(256)
-    fill_dead_kernel(float* output, const float* bias, int64_t numel, int channels, Triple extent,
-                     Triple stride, LiveResidues live) {
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    const int64_t w = i % extent.w, rows = i / extent.w, h = rows % extent.h, planes = rows / extent.h,
-                  d = planes % extent.d;
-    if (live.contain(d, h, w, stride)) continue;
-    output[i] = bias ? bias[planes / extent.d % channels] : 0.0f;
-  }
-}
-
-void fill_dead(const Launch& launch, const Tensor& bias, const Tensor& output, const Conv3dGeometry& g,
-               const std::vector<Axes>& products) {
-  if (static_cast<int64_t>(products.size()) == g.stride.d * g.stride.h * g.stride.w) return;
-  fill_dead_kernel<<<grid_for(output.numel(), 256), 256, 0, launch.stream()>>>(
-      vox::detail::mutable_ptr<float>(output), vox::detail::ptr_or_null<float>(bias), output.numel(),
-      static_cast<int>(g.big_channels), g.big, g.stride, live_residues(products));
-  launch.check();
-}
 
 template <class Tile>
 void launch_product(const Launch& launch, const Conv3dCall& call, const Product& p) {
@@ -90,10 +68,8 @@ void visit_tile(const TileShape& shape, F f) {
 
 void run(const Conv3dCall& call) {
   const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias, &call.failed});
-  if (call.transposed)
-    fill_dead(launch, call.bias, call.output, call.geometry, *products_of(call.geometry, true));
-  for (const auto& [shape, product] : *recall<make_plan>(call.geometry, call.transposed, machine_of(launch)))
-    visit_tile(shape, [&](auto tile) { launch_product<decltype(tile)>(launch, call, product); });
+  const auto& [shape, product] = *recall<make_plan>(call.geometry, call.transposed, machine_of(launch));
+  visit_tile(shape, [&](auto tile) { launch_product<decltype(tile)>(launch, call, product); });
 }
 
 }  // namespace vox::cuda::conv::flat

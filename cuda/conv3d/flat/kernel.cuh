@@ -245,11 +245,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       }
     }
 
-    const int64_t out_plane = int64_t{p.out_h} * p.out_w;
-    const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
+    const int64_t out_plane = int64_t{p.h.cells} * p.w.cells, out_depth = p.d.tap_step * out_plane;
     const int channel = job.channel_block * channels;
     const RunStore store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
-                             (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
+                             job.first_depth * out_plane,
                          p.out_per_group - channel,
                          job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32, lane, p);
 #pragma unroll

@@ -14,8 +14,6 @@ Axis axis_of(const Lattice& l) {
           .taps = narrow(l.taps),
           .base = narrow(l.in_first),
           .tap_step = l.taps > 1 ? narrow(l.in_per_tap) : 1,
-          .out_step = narrow(l.out_step),
-          .out_base = narrow(l.out_first),
           .first_tap = narrow(l.tap_first),
           .tap_pace = narrow(l.tap_step)};
 }
@@ -60,29 +58,10 @@ bool divide_shared(Product& p, const TileShape& tile, int64_t shared) {
 
 }  // namespace
 
-std::optional<std::vector<Axes>> products_of(const Conv3dGeometry& g, bool transposed) {
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    const int64_t step = transposed ? std::min(g.stride[axis], g.big[axis]) : g.stride[axis];
-    if (step > (transposed ? most_phases : 1)) return std::nullopt;
-  }
-  const auto d = ascending_lattices(g, transposed, 0), h = ascending_lattices(g, transposed, 1),
-             w = ascending_lattices(g, transposed, 2);
-  if (d.size() * h.size() * w.size() > most_products) return std::nullopt;
-  std::vector<Axes> products;
-  for (const Lattice& of_d : d)
-    for (const Lattice& of_h : h)
-      for (const Lattice& of_w : w) products.push_back({axis_of(of_d), axis_of(of_h), axis_of(of_w)});
-  return products;
-}
-
-LiveResidues live_residues(const std::vector<Axes>& products) {
-  LiveResidues live;
-  for (const Axes& p : products) {
-    live.d |= uint64_t{1} << p.d.out_base;
-    live.h |= uint64_t{1} << p.h.out_base;
-    live.w |= uint64_t{1} << p.w.out_base;
-  }
-  return live;
+std::optional<Axes> axes_of(const Conv3dGeometry& g, bool transposed) {
+  if (std::max({g.stride.d, g.stride.h, g.stride.w}) > 1) return std::nullopt;
+  const auto axis = [&](int64_t i) { return axis_of(ascending_lattices(g, transposed, i).front()); };
+  return Axes{axis(0), axis(1), axis(2)};
 }
 
 std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, const Axes& axes,
@@ -106,7 +85,6 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
   p.in_per_group = narrow(in_channels / g.groups), p.out_per_group = narrow(out_channels / g.groups);
   p.in_channel = in_channel;
   p.out_channel = transposed ? g.big_cells() : g.small_cells();
-  p.out_h = narrow((transposed ? g.big : g.small).h), p.out_w = narrow((transposed ? g.big : g.small).w);
   p.pitch_w = divisor_of(pitch_w), p.pitch_h = divisor_of(pitch_h);
   p.column_shift = p.w.tap_step, p.row_shift = narrow(p.h.tap_step * pitch_w);
 
@@ -134,26 +112,21 @@ std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, con
   return p;
 }
 
-std::optional<std::vector<Planned>> make_plan(const Conv3dGeometry& g, bool transposed,
-                                              const Machine& machine) {
-  const auto products = products_of(g, transposed);
-  if (!products) return std::nullopt;
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
+  const auto axes = axes_of(g, transposed);
+  if (!axes) return std::nullopt;
   // The fewest blocks of channels, and then the least padding; the largest group of taps along d that divides
   // their number.
   const int64_t eighths = ceil_div(transposed ? g.big_per_group() : g.small_per_group(), 8);
   const int64_t channels = ceil_div(eighths, ceil_div(eighths, 8)) * 8;
   const auto* const size = std::ranges::find_if(tile_sizes, [&](auto t) { return channels <= t.channels; });
-  std::vector<Planned> planned;
-  for (const Axes& axes : *products) {
-    const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
-    const TileShape tile = tile_of(size->channels, size->depths, taps_d);
-    const auto p =
-        cut_product(g, transposed, axes, tile, machine.block_shared_bytes - barrier_bytes - zero_bytes(tile));
-    // The second tap of a pair must lie behind the first, also from the end of a row of taps to the next.
-    if (!p || (p->h.taps > 1 && p->row_shift <= (p->w.taps - 1) * p->column_shift)) return std::nullopt;
-    planned.push_back({tile, *p});
-  }
-  return planned;
+  const int taps_d = axes->d.taps % 3 == 0 ? 3 : axes->d.taps % 2 == 0 ? 2 : 1;
+  const TileShape tile = tile_of(size->channels, size->depths, taps_d);
+  const auto p =
+      cut_product(g, transposed, *axes, tile, machine.block_shared_bytes - barrier_bytes - zero_bytes(tile));
+  // The second tap of a pair must lie behind the first, also from the end of a row of taps to the next.
+  if (!p || (p->h.taps > 1 && p->row_shift <= (p->w.taps - 1) * p->column_shift)) return std::nullopt;
+  return Planned{tile, *p};
 }
 
 }  // namespace vox::cuda::conv::flat

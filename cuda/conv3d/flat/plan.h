@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/model/jobs.h>
@@ -17,9 +16,7 @@ namespace vox::cuda::conv::flat {
 //
 //     output[m, n] = bias[n] + sum over k of input[m, k] * weight[k, n]
 //
-//   Cell j and tap t of an axis read input cell j + base + t * tap_step and write output cell
-//   j * out_step + out_base. conv3d with stride 1 has one such product. conv_transpose3d has one for each of
-//   its phases: the outputs whose index has one remainder modulo the stride.
+//   Output cell j and tap t of an axis read input cell j + base + t * tap_step.
 //
 //   The cells of one depth, of all images, are numbered; these numbers are called positions. They run image
 //   after image and row after row, a row being `pitch_w` positions long and an image `pitch_h` rows. An input
@@ -36,8 +33,7 @@ namespace vox::cuda::conv::flat {
 struct Axis {
   int in_cells;             ///< of the input
   int cells, taps;          ///< number of outputs, and of live taps
-  int base, tap_step;       ///< cell j and tap t read input cell j + base + t * tap_step
-  int out_step, out_base;   ///< cell j writes output cell j * out_step + out_base
+  int base, tap_step;       ///< output j and tap t read input cell j + base + t * tap_step
   int first_tap, tap_pace;  ///< tap t is number first_tap + t * tap_pace of the kernel
 };
 
@@ -67,7 +63,6 @@ struct Product {
   Axis d, h, w;
   int batch, groups, in_per_group, out_per_group;
   int64_t in_channel, out_channel;  ///< elements: all cells of a channel
-  int out_h, out_w;                 ///< extents of the whole output
   Divisor pitch_w, pitch_h;
   int row_shift, column_shift;
   bool in_words = false;  ///< 16-bit input is read as words: rows_are_words(), and its address is aligned
@@ -151,23 +146,8 @@ inline int64_t shared_bytes(const Product& p, const TileShape& t) {
 struct Axes {
   Axis d, h, w;
 };
-inline constexpr int64_t most_phases = 64;  ///< along an axis, dead ones as well: fill_dead has 64 bits
-inline constexpr size_t most_products = 8;  ///< each is a launch
-
-/// The products of a convolution, one for each phase with taps. Nothing if there are too many, or for conv3d
-/// with a stride.
-std::optional<std::vector<Axes>> products_of(const Conv3dGeometry& g, bool transposed);
-
-/// The residues modulo the stride that the products' outputs have on each axis, as bits. Outputs with another
-/// residue on some axis get the bias.
-struct LiveResidues {
-  uint64_t d = 0, h = 0, w = 0;
-
-  constexpr bool contain(int64_t out_d, int64_t out_h, int64_t out_w, const Triple& stride) const {
-    return d >> out_d % stride.d & h >> out_h % stride.h & w >> out_w % stride.w & 1;
-  }
-};
-LiveResidues live_residues(const std::vector<Axes>& products);
+/// Nothing unless all strides are 1.
+std::optional<Axes> axes_of(const Conv3dGeometry& g, bool transposed);
 
 /// The product cut into tiles, before shared memory is divided: planes, stages and chunk are 0. Nothing if a
 /// window is too large, or if numbers do not fit their types.
@@ -178,13 +158,12 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
 std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, const Axes& axes,
                                    const TileShape& tile, int64_t shared);
 
-/// The products of a convolution for kernel.cuh, each with its tile. Nothing if one of them cannot be cut.
+/// The product for kernel.cuh with its tile. Nothing if it cannot be cut.
 struct Planned {
   TileShape tile;
   Product product;
 };
-std::optional<std::vector<Planned>> make_plan(const Conv3dGeometry& g, bool transposed,
-                                              const Machine& machine);
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine);
 
 /// Cycles of a wgmma with this many columns, for 64 rows and 32 bytes of k: measured.
 constexpr int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }

@@ -36,8 +36,7 @@ class RunStore {
                                       const Product& p) {
     const Place at = place_of(first_position + lane % 4 * 8 + lane / 4, p);
     at_ = output +
-          (int64_t{at.image} * p.groups * p.out_per_group * p.out_channel +
-           (int64_t{at.h} * p.h.out_step + p.h.out_base) * p.out_w + (at.w * p.w.out_step + p.w.out_base));
+          (int64_t{at.image} * p.groups * p.out_per_group * p.out_channel + int64_t{at.h} * p.w.cells + at.w);
     channels_ = at.image < p.batch && at.h < p.h.cells && at.w < p.w.cells ? channels : 0;
     lane_ = lane;
   }

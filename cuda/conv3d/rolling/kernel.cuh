@@ -189,7 +189,7 @@ __device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::colu
     const flat::Place at = flat::place_of(m.tile * Tile::positions + warp * positions + position, p);
     const int first = m.channel_block * Tile::channels + channel;
     to[i] = output + ((int64_t{at.image} * p.groups + m.group) * p.out_per_group + first) * p.out_channel +
-            (int64_t{depth} * p.out_h + at.h) * p.out_w + at.w;
+            (int64_t{depth} * p.h.cells + at.h) * p.w.cells + at.w;
     from[i] = results + channel * pitch + position;
     left[i] = at.image < p.batch && at.h < p.h.cells && at.w < p.w.cells ? p.out_per_group - first : 0;
   }

@@ -53,10 +53,9 @@ bool cut(Plan& plan, int most_blocks) {
 
 std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
                                          const flat::TileShape& tile, int64_t shared) {
-  if (std::max({g.stride.d, g.stride.h, g.stride.w}) > 1) return std::nullopt;
-  const flat::Axes axes = flat::products_of(g, transposed)->front();
-  if (axes.d.taps != tile.taps_d || axes.d.tap_step > 1) return std::nullopt;
-  auto p = flat::cut_in_tiles(g, transposed, axes, tile);
+  const auto axes = flat::axes_of(g, transposed);
+  if (!axes || axes->d.taps != tile.taps_d || axes->d.tap_step > 1) return std::nullopt;
+  auto p = flat::cut_in_tiles(g, transposed, *axes, tile);
   if (!p || !divide_for_march(*p, tile, shared)) return std::nullopt;
   return p;
 }

@@ -40,10 +40,8 @@ struct Walk {
     for (int m = 0; m < t.positions; ++m) {
       const Place at = place_of(first_position() + m, p);
       if (at.image >= p.batch || at.h >= p.h.cells || at.w >= p.w.cells) continue;
-      const int64_t d = (job.first_depth + j * p.d.tap_step) * p.d.out_step + p.d.out_base;
-      outputs[static_cast<size_t>(m)] =
-          products.output(at.image, job.group * p.out_per_group + out,
-                          {d, at.h * p.h.out_step + p.h.out_base, at.w * p.w.out_step + p.w.out_base});
+      outputs[static_cast<size_t>(m)] = products.output(at.image, job.group * p.out_per_group + out,
+                                                        {job.first_depth + j * p.d.tap_step, at.h, at.w});
       products.store(outputs[static_cast<size_t>(m)]);
     }
     return outputs;
@@ -103,28 +101,17 @@ bool has_words(const Product& p) {
 
 void expect_definition(const Conv3dGeometry& g, bool transposed, int depths, bool of_16_bits) {
   testing::evaluate(g, transposed, [&](Evaluation& products) {
-    const auto all = products_of(g, transposed);
-    ASSERT_TRUE(all.has_value());
-    for (const Axes& axes : *all) {
-      const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
-      const TileShape tile{256, depths, 16, taps_d, 8, of_16_bits};
-      const auto p = cut_product(g, transposed, axes, tile, most_shared);
-      ASSERT_TRUE(p.has_value());
-      EXPECT_LE(shared_bytes(*p, tile), most_shared);
-      EXPECT_LE(p->window, tile.most_window);
-      if (rows_are_words(*p)) {
-        EXPECT_TRUE(has_words(*p));
-      }
-      for (int64_t i = 0; i < p->jobs(); ++i) Walk{*p, tile, g, products, job_at(i, tile.depths, *p)}.run();
+    const Axes axes = *axes_of(g, transposed);
+    const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
+    const TileShape tile{256, depths, 16, taps_d, 8, of_16_bits};
+    const auto p = cut_product(g, transposed, axes, tile, most_shared);
+    ASSERT_TRUE(p.has_value());
+    EXPECT_LE(shared_bytes(*p, tile), most_shared);
+    EXPECT_LE(p->window, tile.most_window);
+    if (rows_are_words(*p)) {
+      EXPECT_TRUE(has_words(*p));
     }
-    // The outputs of no product get the bias.
-    const LiveResidues live = live_residues(*all);
-    const Triple step = transposed ? g.stride : Triple(1);
-    const Shape shape = transposed ? g.big_shape() : g.small_shape();
-    testing::for_each_place(shape, [&](const Shape& i) {
-      if (!live.contain(i[2], i[3], i[4], step))
-        products.store(products.output(i[0], i[1], {i[2], i[3], i[4]}));
-    });
+    for (int64_t i = 0; i < p->jobs(); ++i) Walk{*p, tile, g, products, job_at(i, tile.depths, *p)}.run();
   });
 }
 
@@ -135,11 +122,7 @@ TEST(Conv3dFlatPlan, EqualsTheReference) {
     const bool transposed = i % 2 == 0, long_rows = i % 5 == 0, channels = i % 7 == 0;
     const Triple kernel{random(1, 6), random(1, 4), random(1, 4)}, dilation{random(1, 3), random(1, 3), 1};
     const int64_t groups = channels ? random(1, 2) : 1, most = channels ? 18 : 1;
-    const Conv3dOptions options{
-        .stride = transposed ? Triple{random(1, 2), random(1, 2), random(1, 3)} : Triple(1),
-        .padding = random.triple(0, 2),
-        .dilation = dilation,
-        .groups = groups};
+    const Conv3dOptions options{.padding = random.triple(0, 2), .dilation = dilation, .groups = groups};
     const Shape input{channels ? 2 : 1, groups * random(1, most), random(1, channels ? 3 : 9), random(1, 5),
                       long_rows && !channels ? random(150, 320) : random(1, 9)};
     const auto g = geometry(transposed, input, groups * random(1, most), kernel, options);
@@ -159,7 +142,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
           if (width + 2 * padding < taps || (transposed && width + taps - 1 <= 2 * padding)) continue;
           const Conv3dGeometry g =
               *geometry(transposed, {2, 8, 3, 5, width}, 8, {1, 3, taps}, {.padding = {0, 1, padding}});
-          const Axes axes = products_of(g, transposed)->front();
+          const Axes axes = *axes_of(g, transposed);
           const auto p = cut_product(g, transposed, axes, {256, 6, 16, 1, 16, true}, most_shared);
           ASSERT_TRUE(p.has_value());
           const bool cropped = transposed && padding > taps - 1;  // rows may begin in the middle of a word
@@ -181,7 +164,7 @@ TEST(Conv3dFlatPlan, ChunksOfPairs) {
     for (const int channels : {16, 32, 64}) {
       const TileShape tile{256, 2, channels, 3, 8, false, true};
       const Conv3dGeometry g = testing::geometry({2, 32, 16, 32, 40}, {32, channels, 3, kernel, kernel}, {});
-      const auto p = cut_product(g, true, products_of(g, true)->front(), tile, most_shared);
+      const auto p = cut_product(g, true, *axes_of(g, true), tile, most_shared);
       ASSERT_TRUE(p);
       EXPECT_EQ(tap_bytes(tile), 3 * channels * 48);
       EXPECT_LE(shared_bytes(*p, tile), most_shared);
@@ -200,7 +183,7 @@ TEST(Conv3dFlatPlan, PositionsFit32Bits) {
     const auto g =
         detail::conv3d_geometry("flat", {1, 8, 1, 16, 32768}, {16, 8, 1, 2, 1},
                                 {.padding = Triple(0, dilation / 2, 0), .dilation = Triple(1, dilation, 1)});
-    const Axes axes = products_of(g, false)->front();
+    const Axes axes = *axes_of(g, false);
     const TileShape tile{256, 6, 16, 1, 8};
     const auto p = cut_product(g, false, axes, tile, most_shared);
     EXPECT_EQ(p.has_value(), dilation <= 65'000) << dilation;
