@@ -62,49 +62,4 @@ __device__ __forceinline__ void bulk_copy(void* to_shared, const void* from_glob
       : "memory");
 }
 
-// From shared to global memory:
-//
-//   fence_proxy_async();        // in each thread that stored to shared memory; then a barrier
-//   bulk_store(...);            // any number of them, by any thread
-//   bulk_store_commit();        // closes a group of this thread
-//   bulk_store_wait_read(1);    // at most so many groups of this thread still read; after a barrier, other
-//                               // threads may overwrite what the earlier groups have read
-
-/// Starts to copy `bytes`; addresses and size are multiples of 16.
-__device__ __forceinline__ void bulk_store(void* to_global, const void* from_shared, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to_global),
-               "r"(shared_address_of(from_shared)), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void bulk_store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-namespace detail {
-template <int groups>
-__device__ __forceinline__ void bulk_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(groups) : "memory");
-}
-}  // namespace detail
-
-/// At most 0, 1, 2, 4 or 6 groups: the instruction takes a constant.
-__device__ __forceinline__ void bulk_store_wait_read(int groups) {
-  if (groups == 0)
-    detail::bulk_store_wait_read<0>();
-  else if (groups == 1)
-    detail::bulk_store_wait_read<1>();
-  else if (groups < 4)
-    detail::bulk_store_wait_read<2>();
-  else if (groups < 6)
-    detail::bulk_store_wait_read<4>();
-  else
-    detail::bulk_store_wait_read<6>();
-}
-
-/// Waits until all copies of this thread are done and visible.
-__device__ __forceinline__ void bulk_store_wait_all() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
 }  // namespace vox::cuda::ptx

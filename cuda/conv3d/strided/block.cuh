@@ -22,28 +22,11 @@ struct Columns {
 __device__ __forceinline__ Columns columns_of_block(const Plan& p) {
   return {static_cast<int>(blockIdx.y) / p.channel_blocks, static_cast<int>(blockIdx.y) % p.channel_blocks};
 }
-/// positions / pitch, for up to 256 positions more than a pitch.
-__device__ __forceinline__ int rows_in(int positions, const Plan& p) {
-  return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
-}
-
-/// Which rows of a cell exist in the output: bit 2 d + h stands for phases (d, h).
-__device__ __forceinline__ uint32_t rows_of(int d, int row, const Plan& p) {
-  const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;
-  if (left_d <= 0 || left_h <= 0) return 0;
-  return 1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3;
-}
-
-/// The offset, in elements of an output channel, of column w of a cell's first row.
-__device__ __forceinline__ uint32_t offset_of(int d, int row, int w, const Plan& p) {
-  return static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w);
-}
 
 struct Shared {
   unsigned char *stages, *weights;
   uint32_t* table;
-  float* bias;             // for the block's channels, followed by eight zeros
-  unsigned char* staging;  // for each warpgroup: [channel][cell][phase along w], or buffers of runs
+  float* bias;  // for the block's channels, followed by eight zeros
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
@@ -62,7 +45,6 @@ struct Block {
   static constexpr int columns = wide ? 64 * tiles : channels, instructions = wide ? 1 : tiles;
   static constexpr int weight_rows = weight_rows_of({channels, slots, tiles, {}, form});
   static constexpr int sums = columns / 2;  // of a slot, for a thread and an instruction
-  static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
   // How many positions a producer loads at once, 8 channels each: twice as many where sums leave registers
   // for them. Windows of two wide tiles are often slightly more than three or six positions for each
   // producer. They end with a row where possible (Plan::zero_bytes); else the rest comes element by element.

@@ -127,7 +127,7 @@ struct ScaledProducts {
                                                   int first_position, float unscale, int k,
                                                   const MostInSum& most_in_sum, const Plan& p) {
     const Kind& kind = p.kind[k];
-    const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, 0, 128);
+    const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, 0, cells_apart(tiles) * 16);
     const uint64_t b0 = ptx::shared_matrix(weights, 0, 128);
     const uint64_t a_high = a0 >> 32 << 32, b_high = b0 >> 32 << 32;
     const uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
@@ -148,7 +148,7 @@ struct ScaledProducts {
           item = p.item[++i];  // loaded early: a load takes as long as the instructions
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
-            ptx::wgmma<ptx::Operand::f16, channels>(sum[t], a_high | (a + t * 64), b_high | b, accumulate);
+            ptx::wgmma<ptx::Operand::f16, channels>(sum[t], a_high | (a + t * 8), b_high | b, accumulate);
         }
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();

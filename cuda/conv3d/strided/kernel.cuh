@@ -24,11 +24,9 @@
 //
 // How sums leave registers (Form in plan.h, and the folder store/):
 //
-//   staged.cuh      through shared memory, as rows in which both phases along w lie one behind the other
-//   registers.cuh   the same rows straight from registers, where a pair of phases has few channels
-//   wide.cuh        32 channels at both phases are the rows of an instruction, and cells its columns;
-//                   sums then have the order of the output, and leave registers 16 bytes at a time
-//   runs.cuh        one live phase among others without taps: runs of sums and bias, by TMA
+//   rows.cuh   cells x channels: lanes exchange sums until a warp has 32 neighbours in a row of a channel
+//   wide.cuh   32 channels at both phases are the rows of an instruction, and cells its columns; sums then
+//              have the order of the output, and leave registers 16 bytes at a time
 //
 // Values that are not finite: Note [Values that are not finite] in common/operands.cuh; for wide,
 // store/wide.cuh.
@@ -39,9 +37,7 @@
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
-#include <voxgrad/cuda/conv3d/strided/store/registers.cuh>
-#include <voxgrad/cuda/conv3d/strided/store/runs.cuh>
-#include <voxgrad/cuda/conv3d/strided/store/staged.cuh>
+#include <voxgrad/cuda/conv3d/strided/store/rows.cuh>
 #include <voxgrad/cuda/conv3d/strided/store/wide.cuh>
 #include <voxgrad/cuda/ptx/barriers.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
@@ -312,12 +308,7 @@ __device__ __forceinline__ void fill_rounded(const Filling& f, const Plan& p, Wa
 // How a block's sums leave registers.
 template <class Block>
 struct ResultsOf {
-  using Type =
-      std::conditional_t<stages_sums(Block::channels, Block::slots), StagedRows<Block>, RegisterRows<Block>>;
-};
-template <class Block>
-requires(Block::form == Form::runs) struct ResultsOf<Block> {
-  using Type = RunRows<Block>;
+  using Type = Rows<Block>;
 };
 template <class Block>
 requires Block::wide struct ResultsOf<Block> {
@@ -391,7 +382,8 @@ struct Products {
                                                   const unsigned char* weights, int first_position,
                                                   const Kind& kind, const Plan& p) {
     const int granule = kind.granule_pitch * 16;
-    const uint64_t cells0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
+    const uint64_t cells0 =
+        ptx::shared_matrix(stage + first_position * 16, granule, wide ? 128 : cells_apart(tiles) * 16);
     const uint64_t weights0 = ptx::shared_matrix(weights, Block::weight_rows * 16, 128);
     // The lower halves hold the addresses, in units of 16 bytes.
     const uint64_t cells_high = cells0 >> 32 << 32, weights_high = weights0 >> 32 << 32;
@@ -407,7 +399,7 @@ struct Products {
         for (int step = 0; step < k_steps; ++step)
 #pragma unroll
           for (int t = 0; t < instructions; ++t) {
-            const uint64_t a = cells_high | (cells + step * (granule / 8) + t * 64),
+            const uint64_t a = cells_high | (cells + step * (granule / 8) + t * 8),
                            b = weights_high | (of_item + step * Block::weight_rows * 2);
             ptx::wgmma<Block::Operand::operand, Block::columns>(sum[t] + slot * sums, wide ? b : a,
                                                                 wide ? a : b);
@@ -444,7 +436,6 @@ struct Products {
                                                  const Operands<Block>& from, Storage* __restrict__ output,
                                                  const Plan& p) {
     load_bias<Block>(from.bias, columns, shared, p);
-    Results<Block> results;
     consume_tiles<Block>(shared, warpgroup, p, [&](const Tile& tile, int row_block, auto for_each_stage) {
       Sums sum;
       begin(sum, shared.bias);
@@ -459,11 +450,10 @@ struct Products {
               multiply<1>(sum, stage, weights, first_position, kind, p);
           });
       if constexpr (wide)
-        results.write(sum[0], shared, tile, columns, row_block, warpgroup, from, output, p);
+        Results<Block>::write(sum[0], shared, tile, columns, row_block, warpgroup, from, output, p);
       else
-        results.write(sum, shared, tile, columns, row_block, warpgroup, output, p);
+        Results<Block>::write(sum, shared, tile, columns, row_block, warpgroup, output, p);
     });
-    if constexpr (Block::form == Form::runs) ptx::bulk_store_wait_all();
   }
 };
 
@@ -474,11 +464,10 @@ struct Products {
 __device__ __forceinline__ Shared shared_of_block(const Plan& p) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
-  Shared shared{memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here};
+  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
   shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
-  shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
-  shared.bias = reinterpret_cast<float*>(shared.staging + 2 * p.staging_bytes);
+  shared.bias = reinterpret_cast<float*>(shared.weights + p.weight_bytes + p.table_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));

@@ -61,11 +61,8 @@ void visit_tile(const TileShape& t, F f) {
       f(Block<Storage, Operand, 32, 2, 2, Form::wide>{});
     return;
   }
-  visit_tile_shape<2>(t, [&]<int channels, int slots, int tiles>() {
-    if constexpr (slots == 1)
-      if (t.form == Form::runs) return f(Block<Storage, Operand, channels, slots, tiles, Form::runs>{});
-    f(Block<Storage, Operand, channels, slots, tiles>{});
-  });
+  visit_tile_shape<2>(
+      t, [&]<int channels, int slots, int tiles>() { f(Block<Storage, Operand, channels, slots, tiles>{}); });
 }
 
 template <class Storage, class Operand>

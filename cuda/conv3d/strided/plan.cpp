@@ -222,20 +222,8 @@ struct Builder {
     return true;
   }
 
-  /// The size of a buffer for results that leave as runs (store/runs.cuh): four channels of a warpgroup's
-  /// cells, in at most three runs, each of which may take 3 (granule - 1) more elements for its alignment.
-  /// Channels are 8 words apart modulo 16, so that they fall into different banks.
-  int64_t buffer_bytes() {
-    const int64_t size = tile.bytes.storage, granule = 16 / size;
-    const int64_t elements = int64_t{64} * tile.tiles * p.h.out_step * p.w.out_step + 3 * 3 * (granule - 1);
-    const int64_t words = ceil_div(ceil_div(elements * size, 4) - 8, 16) * 16 + 8;
-    p.staged_pitch = narrow(words * 4 / size);
-    return 4 * words * 4;
-  }
-
   /// Divides shared memory into weights and a ring of at least `least` stages.
   bool divide(bool resident, int least) {
-    const bool runs = tile.form == Form::runs;
     const std::span kinds(p.kind, static_cast<size_t>(p.kinds));
     const auto window = [&](const Kind& k) { return narrow(p.k_steps * k.granule_pitch * column_bytes); };
     int64_t stage_weights = 0;
@@ -252,21 +240,15 @@ struct Builder {
         resident && rows_end_with_tiles() ? narrow(ceil_div((range_w.count() - 1) * 16, 128) * 128) : 0;
     if (p.zero_bytes > 0)
       for (Kind& k : kinds) k.begin = p.window_bytes - window(k);
-    p.buffer_bytes = runs ? narrow(buffer_bytes()) : 0;
-    int64_t staging = runs ? 2 * p.buffer_bytes : staging_bytes(tile);
     const int64_t others = int64_t{p.weight_bytes} + (tile.channels + 8) * 4 + p.table_bytes +
                            (tile.bytes.scaled ? tile.channels * 4 : 0);
     const int64_t stage =
         std::max<int64_t>(p.window_bytes + p.zero_bytes + (resident ? 0 : stage_weights), 1024);
-    const int64_t left = shared_limit - others - 2 * staging;
-    const int64_t stages = std::min<int64_t>(left / stage, runs ? 3 : 8);
+    const int64_t left = shared_limit - others;
+    const int64_t stages = std::min<int64_t>(left / stage, 8);
     if (left < 0 || stages < least) return false;
-    // The remainder holds more buffers; the kernel can use up to 8.
-    if (runs)
-      staging += std::min<int64_t>((left - stages * stage) / (2 * p.buffer_bytes), 6) * p.buffer_bytes;
-    p.stages = narrow(stages), p.stage_bytes = narrow(stage), p.staging_bytes = narrow(staging);
-    p.buffers = runs ? p.staging_bytes / p.buffer_bytes : 0;
-    p.shared_bytes = narrow(others + 2 * staging + stages * stage);
+    p.stages = narrow(stages), p.stage_bytes = narrow(stage);
+    p.shared_bytes = narrow(others + stages * stage);
     return true;
   }
 
@@ -337,10 +319,7 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
     phases *= taps.alive.size();
     dead |= taps.has_dead();
   }
-  // Runs count a plane's bytes in 31 bits.
-  const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
-  TileShape shape = shape_of(width, phases > 1, bytes);
-  if (phases <= 1 && runs) shape.form = Form::runs;
+  const TileShape shape = shape_of(width, phases > 1, bytes);
   if (phases > 1 && wide_pays(g, width, dead, bytes)) {
     // Smaller tiles where larger ones would not occupy every multiprocessor, or where there is no halo to
     // share. For short rows, several of which fit a tile, kernels of 2, 3 and 5 are slower wide (the sweep:
@@ -392,15 +371,16 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
   p.per_pitch = (1 << 20) / p.pitch + 1;
 
   p.rows = transposed ? 0 : 1;
-  for (const bool alive : {true, false})
-    for (int64_t d = 0; d < b.d.phases && transposed; ++d) {
-      for (int64_t h = 0; h < b.h.phases; ++h) {
-        if ((!b.w.alive.empty() && b.d.is_alive(d) && b.h.is_alive(h)) != alive) continue;
-        p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
-        ++(alive ? p.rows : p.dead_rows);
-      }
-      if (!alive && (p.rows == 0 || !b.d.is_alive(d))) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
-    }
+  p.dead_row = -1;
+  for (int64_t d = 0; d < b.d.phases && transposed; ++d) {
+    const int rows_before = p.rows;
+    for (int64_t h = 0; h < b.h.phases && b.d.is_alive(d) && !b.w.alive.empty(); ++h)
+      if (b.h.is_alive(h))
+        p.row[p.rows++] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
+      else
+        p.dead_row = static_cast<int>(h);
+    if (p.rows == rows_before) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
+  }
 
   const int64_t positions = (p.h.cells - 1) * pitch + p.w.cells;
   if (!b.choose(positions)) return std::nullopt;

@@ -17,6 +17,7 @@
 #include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -71,9 +72,9 @@ struct Plan {
                    ///< two
   int8_t phase_w[4];  ///< the live phases
   int rows;           ///< number of live pairs of phases (conv_transpose3d; else 1)
-  int dead_rows;
-  PhasePair row[4];  ///< live pairs, then dead ones
-  int dead_depths;   ///< phases along d without taps
+  PhasePair row[4];
+  int dead_row;     ///< the phase along h without taps, if others have some, or -1
+  int dead_depths;  ///< phases along d without taps
   int8_t dead_depth[2];
   int row_blocks, kinds;  ///< conv3d has one block of rows
   int first_kind[5];      ///< first kind of each block of rows, and the end
@@ -85,9 +86,6 @@ struct Plan {
   int window_bytes, zero_bytes;           ///< in a stage: where windows end, and zeros from there on
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)
   int table_bytes;                        ///< of the table of offsets of a group of producers
-  int staging_bytes;                      ///< of a warpgroup
-  int buffers, buffer_bytes;              ///< buffers in the staging memory, if results leave as runs
-  int staged_pitch;                       ///< elements from one channel to the next in a buffer
   int shared_bytes;
   bool transposed;
   Kind kind[most_kinds];
@@ -123,6 +121,11 @@ constexpr Place place_of(int position, const Plan& p) {
   return {row, column};
 }
 
+/// positions / pitch, for up to 256 positions more than a pitch.
+constexpr int rows_in(int positions, const Plan& p) {
+  return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
+}
+
 /// The taps of the items, for packing.
 struct ItemTaps {
   uint16_t of[most_items];
@@ -141,9 +144,8 @@ struct Bytes {
 
 /// How a block's sums lie in registers, and how they leave them.
 enum class Form {
-  rows,  ///< cells x channels for each phase; leave as rows of both phases along w
-  runs,  ///< cells x channels of one live phase among dead ones; leave as runs (store/runs.cuh)
-  wide,  ///< (both phases along w of each channel) x cells; leave as rows, from registers (store/wide.cuh)
+  rows,  ///< cells x channels for each phase (store/rows.cuh)
+  wide,  ///< (both phases along w of each channel) x cells (store/wide.cuh)
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
@@ -217,19 +219,66 @@ struct ScaledPlanned {
 /// the sum so far. Nothing if there are too many instructions, or if a partner does not lie behind its tap.
 std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool transposed);
 
-// ---- Memory -----------------------------------------------------------------------------------------------
+// ---- How sums are stored (store/rows.cuh) -----------------------------------------------------------------
 
-/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. The
-/// staging memory of a warpgroup is [channel][cell][phase along w], for 16 bits always with space for two
-/// phases; its pitch, in words, is 4 modulo 16.
-constexpr bool stages_sums(int channels, int slots) { return channels > 16 || slots == 1; }
-constexpr int staging_pitch(int slots, int storage_bytes) {
-  return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
+/// Positions from one instruction's 8 cells to its next 8. A warp's 16 rows of `tiles` instructions are then
+/// 16 * tiles neighbours: row 8 h + i of instruction t is cell 8 (tiles h + t) + i.
+constexpr int cells_apart(int tiles) { return 8 * tiles; }
+
+/// Whether both phases along w of a cell are an aligned word of 16-bit numbers, if the output is aligned.
+constexpr bool phases_are_words(int storage_bytes, const Plan& p) {
+  return storage_bytes == 2 && p.w.out_step == 2 && p.w.out % 2 == 0;
 }
-constexpr int staging_bytes(const TileShape& t) {
-  return t.form != Form::wide && stages_sums(t.channels, t.slots)
-             ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4
-             : 0;
+
+/// An element of a row of the output: its cell among those of a warp, and its phase along w.
+struct Element {
+  int cell, phase;
+};
+/// A warp stores a channel in chunks of 32 neighbours of 1 or 2 phases along w. Value i of a chunk is, in the
+/// lanes that have cell `row` of every 8, that of the lane's channel. After the exchange it is in lane i of
+/// these four lanes, which then has it for the channels of all four.
+constexpr Element element_of(int phases, int chunk, int row, int i) {
+  if (phases == 1) return {8 * (4 * chunk + i) + row, 0};
+  return {8 * (2 * chunk + i / 2) + row, i % 2};
+}
+constexpr int chunks_of(int tiles, int phases) { return (tiles * phases + 1) / 2; }
+
+/// Where an element is stored, counted in elements of a channel, at the first phases along d and h; and
+/// whether it exists there: bit 2 d + h is for phases (d, h).
+struct Target {
+  uint32_t offset, exists;
+};
+/// The target of an element of a warp with `cells` cells from `first` on.
+constexpr Target target_of(const Element& element, int cells, const Place& first, int depth, const Plan& p) {
+  const int along = first.column + element.cell, further = rows_in(along, p), row = first.row + further,
+            column = along - further * p.pitch, w = column * p.w.out_step + element.phase;
+  const int d = depth * p.d.out_step, h = row * p.h.out_step;
+  const bool inside = element.cell < cells && column < p.w.cells && w < p.w.out && d < p.d.out && h < p.h.out;
+  const uint32_t exists = 1 | (h + 1 < p.h.out) << 1, both = exists | (d + 1 < p.d.out ? exists << 2 : 0);
+  return {static_cast<uint32_t>((d * p.h.out + h) * p.w.out + w), inside ? both : 0};
+}
+
+/// Integers from `first` to before `end`.
+struct Interval {
+  int64_t first, end;
+};
+/// The rows of cells for which a warp with `cells` cells from a position on fills the row of the output that
+/// has no taps. What the warp stores in a channel is then one run.
+constexpr Interval filled_rows(int position, int cells, const Plan& p) {
+  const int anchor = p.dead_row == 0 ? 0 : p.w.cells - 1;
+  const auto rows_before = [&](int end) { return end > anchor ? (end - anchor - 1) / p.pitch + 1 : 0; };
+  return {std::min(rows_before(position), p.h.cells), std::min(rows_before(position + cells), p.h.cells)};
+}
+/// The elements of a depth without taps that part i of `parts` fills: whole sectors, except at both ends.
+/// `misaligned` elements lie between the depth and the sector boundary before it.
+constexpr Interval filled_part(int64_t elements, int i, int parts, int misaligned, int per_sector) {
+  const auto cut = [&](int k) {
+    const int64_t at = elements * k / parts + misaligned;
+    return k == 0       ? 0
+           : k == parts ? elements
+                        : std::max<int64_t>(at / per_sector * per_sector - misaligned, 0);
+  };
+  return {cut(i), cut(i + 1)};
 }
 
 }  // namespace vox::cuda::conv::strided
