@@ -260,23 +260,24 @@ constexpr Target target_of(const Element& element, int cells, const Place& first
 
 /// Integers from `first` to before `end`.
 struct Interval {
-  int64_t first, end;
+  int first, end;
 };
 /// The rows of cells for which a warp with `cells` cells from a position on fills the row of the output that
-/// has no taps. What the warp stores in a channel is then one run.
+/// has no taps, if there is one. What the warp stores in a channel is then one run.
 constexpr Interval filled_rows(int position, int cells, const Plan& p) {
+  if (p.dead_row < 0) return {0, 0};
   const int anchor = p.dead_row == 0 ? 0 : p.w.cells - 1;
-  const auto rows_before = [&](int end) { return end > anchor ? (end - anchor - 1) / p.pitch + 1 : 0; };
-  return {std::min(rows_before(position), p.h.cells), std::min(rows_before(position + cells), p.h.cells)};
+  const auto rows_before = [&](int end) {
+    return end > anchor ? std::min(place_of(end - anchor - 1, p).row + 1, p.h.cells) : 0;
+  };
+  return {rows_before(position), rows_before(position + cells)};
 }
 /// The elements of a depth without taps that part i of `parts` fills: whole sectors, except at both ends.
 /// `misaligned` elements lie between the depth and the sector boundary before it.
 constexpr Interval filled_part(int64_t elements, int i, int parts, int misaligned, int per_sector) {
   const auto cut = [&](int k) {
-    const int64_t at = elements * k / parts + misaligned;
-    return k == 0       ? 0
-           : k == parts ? elements
-                        : std::max<int64_t>(at / per_sector * per_sector - misaligned, 0);
+    const int64_t boundary = (elements * k / parts + misaligned) / per_sector * per_sector - misaligned;
+    return static_cast<int>(k == parts ? elements : std::max<int64_t>(boundary, 0));
   };
   return {cut(i), cut(i + 1)};
 }

@@ -145,14 +145,15 @@ struct Rows {
     const float* bias;
   };
 
-  /// Fills the rows without taps beside those that the warp stores, in a depth and in channels from 8 j on.
-  static __device__ __forceinline__ void fill_rows(const Share& share, int d, int j, const Plan& p) {
-    const Interval of = filled_rows(share.position, cells, p);
+  /// Fills rows without taps in a depth, in channels from `first` to before `end`.
+  static __device__ __forceinline__ void fill_rows(const Share& share, const Interval& of, int d, int first,
+                                                   int end, const Plan& p) {
 #pragma unroll 1
-    for (int c = 8 * j; c < min(8 * j + 8, share.here); ++c)
+    for (int c = first; c < min(end, share.here); ++c)
 #pragma unroll 1
-      for (int64_t h = 2 * of.first + p.dead_row; h < min(2 * of.end, int64_t{p.h.out}); h += 2)
-        fill(share.to + c * share.channel_bytes + (d * p.h.out + h) * p.w.out * size, p.w.out, share.bias[c]);
+      for (int h = 2 * of.first + p.dead_row; h < min(2 * of.end, p.h.out); h += 2)
+        fill(share.to + c * share.channel_bytes + (int64_t{d} * p.h.out + h) * p.w.out * size, p.w.out,
+             share.bias[c]);
   }
   /// Fills the warp's part of the depths without taps.
   static __device__ __forceinline__ void fill_depths(const Share& share, int part, int parts, const Plan& p) {
@@ -166,7 +167,7 @@ struct Rows {
         const Interval of =
             filled_part(elements, part, parts,
                         static_cast<int>(reinterpret_cast<uintptr_t>(plane) % 32 / size), 32 / size);
-        fill(plane + of.first * size, static_cast<int>(of.end - of.first), share.bias[c]);
+        fill(plane + of.first * size, of.end - of.first, share.bias[c]);
       }
     }
   }
@@ -177,6 +178,7 @@ struct Rows {
                                                     const Plan& p) {
     const int lane = ptx::lane_here();
     const Chunks<word, phases> chunks(place_of(share.position, p), share.depth, p);
+    const Interval filled = filled_rows(share.position, cells, p);
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       if (first_row + r >= p.rows) break;
@@ -187,8 +189,10 @@ struct Rows {
       for (int j = 0; j < channels / 8; ++j) {
         chunks.store(sum, r, j, 2 * row.d + row.h, share.bias + lane % 4 * 2, to, share.channel_bytes,
                      share.here, lane, p);
-        if (p.dead_row >= 0 && d < p.d.out) fill_rows(share, d, j, p);
+        // 8 channels at a time; but with more phases that would be much code.
+        if (slots == 1 && p.dead_row >= 0 && d < p.d.out) fill_rows(share, filled, d, 8 * j, 8 * j + 8, p);
       }
+      if (slots > 1 && p.dead_row >= 0 && d < p.d.out) fill_rows(share, filled, d, 0, channels, p);
     }
   }
 

@@ -73,8 +73,7 @@ struct Walk {
     for (int row = 0; row < p.rows && p.dead_row >= 0; ++row) {
       const int64_t d = tile.depth * p.d.out_step + p.row[row].d;
       const Interval of = filled_rows(warp.position, warp.cells, p);
-      for (int64_t h = 2 * of.first + p.dead_row; h < std::min<int64_t>(2 * of.end, p.h.out) && d < p.d.out;
-           h += 2)
+      for (int h = 2 * of.first + p.dead_row; h < std::min(2 * of.end, p.h.out) && d < p.d.out; h += 2)
         for (int w = 0; w < p.w.out; ++w) products.store(channel + (d * p.h.out + h) * p.w.out + w);
     }
   }
