@@ -19,7 +19,8 @@ namespace {
 using namespace vox;
 using detail::NormStatistics;
 
-// ---- Convolutions of one, two or three axes. Their gradients, to any order, are composed of these two ------
+// ---- Convolutions of one, two or three axes. Their gradients, to any order, are composed of these two
+// ------
 
 constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
 constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
@@ -113,17 +114,17 @@ void convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
 }
 
 /// The gradients of weight and bias for `grad`, the gradient of the result.
-void convolution_weight_grad(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
-                             Tensor grad_bias, const Steps& steps) {
+void convolution_weight_grad(const Tensor& x, const Tensor& grad, const Tensor& grad_weight, Tensor grad_bias,
+                             const Steps& steps) {
   const Convolution c(x, grad_weight, grad_bias, steps);
   detail::check_operands(c.caller, "input", x, "grad_output", grad);
   Tensor small = c.input, big = c.lifted(grad), result = c.lifted(grad_weight);
   if (!steps.transposed) std::swap(small, big);
   check<ShapeError>(big.shape() == c.geometry.big_shape() && small.shape() == c.geometry.small_shape(),
-                    c.caller, ": the gradient of the result has shape ", grad.shape(), ", which does not fit");
-  weight_grad_kernel.on(x.device(), c.caller)(big, small, result, grad_bias,
-                                              steps.transposed ? Grid::big : Grid::small, c.geometry,
-                                              steps.precision);
+                    c.caller, ": the gradient of the result has shape ", grad.shape(),
+                    ", which does not fit");
+  weight_grad_kernel.on(x.device(), c.caller)(
+      big, small, result, grad_bias, steps.transposed ? Grid::big : Grid::small, c.geometry, steps.precision);
 }
 
 // ---- Norms, pooling, interpolation ---------------------------------------------------------------------
@@ -204,21 +205,22 @@ Kernel by_values(void (*kernel)(P...)) {
   };
 }
 
-const std::map<std::string, Kernel> kernels = {{"convolution", by_values(convolution)},
-                                               {"convolution_weight_grad", by_values(convolution_weight_grad)},
-                                               {"norm", by_values(norm)},
-                                               {"norm_gradient", by_values(norm_gradient)},
-                                               {"max_pool3d", by_values(max_pool3d)},
-                                               {"max_pool3d_gradient", by_values(max_pool3d_gradient)},
-                                               {"interpolate", by_values(interpolate)}};
+const std::map<std::string, Kernel> kernels = {
+    {"convolution", by_values(convolution)},
+    {"convolution_weight_grad", by_values(convolution_weight_grad)},
+    {"norm", by_values(norm)},
+    {"norm_gradient", by_values(norm_gradient)},
+    {"max_pool3d", by_values(max_pool3d)},
+    {"max_pool3d_gradient", by_values(max_pool3d_gradient)},
+    {"interpolate", by_values(interpolate)}};
 
 }  // namespace
 
 extern "C" {
 
-/// Runs a kernel of the table, on CUDA in `stream`. A voxgrad_result among the arguments is an operand, by its
-/// place in `addresses`. `operands` has for each: its vox::DType, its CUDA device or -1 for the CPU, its rank
-/// and its sizes.
+/// Runs a kernel of the table, on CUDA in `stream`. A voxgrad_result among the arguments is an operand, by
+/// its place in `addresses`. `operands` has for each: its vox::DType, its CUDA device or -1 for the CPU, its
+/// rank and its sizes.
 VoxgradStatus voxgrad_kernel(const char* name, const VoxgradArgument* arguments, int64_t count,
                              const int64_t* operands, void* const* addresses, int64_t operands_count,
                              void* stream) {
