@@ -291,11 +291,15 @@ struct Builder {
   }
 };
 
-/// Whether the wide form is faster for a conv_transpose3d of several phases. It is not for dilations that
-/// keep the phases' taps apart, where most weights of an item are zeros.
+/// Whether the wide form is faster for a conv_transpose3d of several phases: where its smaller tiles occupy
+/// more multiprocessors, where rows are long, and where TF32's products take longer than the store. It is not
+/// for dilations that keep the phases' taps apart, where most weights of an item are zeros. (Over the sweep
+/// this is 0.7 % slower than the faster form in the mean, and 17 % at worst.)
 bool wide_pays(const Conv3dGeometry& g, int width, bool dead, Bytes bytes) {
-  return width == 32 && g.stride.w == 2 && g.big.w >= 2 && !dead && !bytes.scaled &&
-         2 * g.kernel.w >= 3 * pair_taps(g).first.shifts({0, 1}).count();
+  const bool fits = width == 32 && g.stride.w == 2 && g.big.w >= 2 && !dead && !bytes.scaled &&
+                    g.kernel.w > 2 && 2 * g.kernel.w >= 3 * pair_taps(g).first.shifts({0, 1}).count();
+  return fits && (g.batch * g.groups * g.small_cells() < 12'000 || g.small.w >= 128 ||
+                  (bytes.operand == 4 && g.small_per_group() > 16));
 }
 
 /// How many taps a sum may hold: truncation (Note [Truncating sums] in common/operands.cuh) is then about as
@@ -322,13 +326,9 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
   const TileShape shape = shape_of(width, phases > 1, bytes);
   if (phases > 1 && wide_pays(g, width, dead, bytes)) {
     // Smaller tiles where larger ones would not occupy every multiprocessor, or where there is no halo to
-    // share. For short rows, several of which fit a tile, kernels of 2, 3 and 5 are slower wide (the sweep:
-    // 0.71 to 0.83 times as fast with 24 cells).
+    // share. For short rows, several of which fit a tile, kernels of 3 and 5 are slower wide.
     const bool few_cells = g.batch * g.groups * g.small_cells() < h200.multiprocessors * 256;
-    const int64_t least_row = g.kernel.w <= 2                                      ? 64
-                              : !few_cells && (g.kernel.w == 3 || g.kernel.w == 5) ? 32
-                                                                                   : 1;
-    if (g.small.w >= least_row)
+    if (few_cells || g.small.w >= 32 || (g.kernel.w != 3 && g.kernel.w != 5))
       return few_cells || g.taps() <= 8 ? TileShape{32, 4, 1, bytes, Form::wide}
                                         : TileShape{32, 2, 2, bytes, Form::wide};
   }

@@ -40,6 +40,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+# What torch.cuda.current_stream() makes an object of; PyTorch without CUDA does not have it.
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def is_plain(tensor):
@@ -106,7 +108,7 @@ def _run(name, described, tensors):
     addresses, device, stream = [address(t) for t in tensors if t is not None], tensors[0].device, None
     on_cuda = device.type == "cuda"
     if on_cuda:
-        stream = torch.cuda.current_stream(device).cuda_stream
+        stream = _current_stream(device.index)
     try:
         return _call(name, described, addresses, stream)
     except _library.OutOfMemory as error:
@@ -272,10 +274,11 @@ def _as_library_op(name, schema, compute, empty, save, gradients):
     torch.library.register_fake(name, empty)
     torch.library.register_autograd(name, gradients, setup_context=save)
     op = getattr(torch.ops.voxgrad, name.split("::")[1])
-    function = _as_function(name.replace("::", "_"), compute, save, gradients)
+    function = _as_function(name.replace("::", "_"), compute, save, gradients).__self__
+    apply = super(torch.autograd.Function, function).apply  # without the look for transforms, which is_plain() does
 
     def call(input, *others):
-        plain = function if torch.is_grad_enabled() else compute
+        plain = apply if torch.is_grad_enabled() else compute
         return (op if compiling() or not is_plain(input) else plain)(input, *others)
     return call
 

@@ -189,9 +189,10 @@ def _layer(name, compute, base=_Own, least=math.inf, **own):
 
 
 for _axes in (1, 2, 3):
-    _layer(f"Conv{_axes}d", None, _Conv, _function=staticmethod(getattr(functional, f"conv{_axes}d")))
+    # Without what the functions do in PyTorch's transforms, which the layers do first.
+    _layer(f"Conv{_axes}d", None, _Conv, _function=staticmethod(getattr(functional, f"conv{_axes}d").__wrapped__))
     _layer(f"ConvTranspose{_axes}d", None, _ConvTranspose,
-           _function=staticmethod(getattr(functional, f"conv_transpose{_axes}d")))
+           _function=staticmethod(getattr(functional, f"conv_transpose{_axes}d").__wrapped__))
     _layer(f"BatchNorm{_axes}d", None, _BatchNorm)
     _layer(f"InstanceNorm{_axes}d", None, _InstanceNorm)
     _layer(f"MaxPool{_axes}d", lambda self, input, f=getattr(functional, f"max_pool{_axes}d"): f(

@@ -290,9 +290,7 @@ TEST(Conv3dStridedPlan, PairsTapsOfBothPhases) {
                         Case{4, 0, 0, 2, 0}, Case{4, 1, 1, 2, 0}, Case{4, 3, 1, 2, 0}, Case{5, 2, 0, 3, 2}}) {
     const auto g = testing::geometry({1, 8, 5, 6, 64}, {8, 32, 2, 2, c.kernel},
                                      {.stride = 2, .padding = {0, 0, c.padding}});
-    const TileShape tile = tile_for(g, true);
-    ASSERT_EQ(tile.form, Form::wide) << c.kernel << ' ' << c.padding;
-    const auto planned = make_plan(g, true, tile);
+    const auto planned = make_plan(g, true, {32, 2, 2, {}, Form::wide});
     ASSERT_TRUE(planned) << c.kernel << ' ' << c.padding;
     const Plan& p = planned->plan;
     EXPECT_EQ(p.origin_w, c.origin) << c.kernel << ' ' << c.padding;
