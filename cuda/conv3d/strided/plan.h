@@ -272,14 +272,18 @@ constexpr Interval filled_rows(int position, int cells, const Plan& p) {
   };
   return {rows_before(position), rows_before(position + cells)};
 }
-/// The elements of a depth without taps that part i of `parts` fills: whole sectors, except at both ends.
-/// `misaligned` elements lie between the depth and the sector boundary before it.
-constexpr Interval filled_part(int64_t elements, int i, int parts, int misaligned, int per_sector) {
-  const auto cut = [&](int k) {
-    const int64_t boundary = (elements * k / parts + misaligned) / per_sector * per_sector - misaligned;
-    return static_cast<int>(k == parts ? elements : std::max<int64_t>(boundary, 0));
-  };
+/// Part i of `parts` of the integers from 0 to before `end`.
+constexpr Interval part_of(int end, int i, int parts) {
+  const auto cut = [&](int k) { return static_cast<int>(int64_t{end} * k / parts); };
   return {cut(i), cut(i + 1)};
+}
+/// A part of a depth without taps, moved to whole sectors, except at both ends of the depth. `misaligned`
+/// elements lie between the depth and the sector boundary before it.
+constexpr Interval in_sectors(const Interval& part, int elements, int misaligned, int per_sector) {
+  const auto cut = [&](int x) {
+    return x == elements ? x : std::max((x + misaligned) / per_sector * per_sector - misaligned, 0);
+  };
+  return {cut(part.first), cut(part.end)};
 }
 
 }  // namespace vox::cuda::conv::strided

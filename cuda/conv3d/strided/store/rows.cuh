@@ -121,9 +121,9 @@ struct Rows {
     }
   };
 
-  /// Fills `count` elements with a bias. The lanes of a warp do it together.
-  static __device__ __forceinline__ void fill(char* to, int count, float bias) {
-    const int lane = ptx::lane_here();
+  /// Fills `count` elements with a bias, at most `most`, which is the same in a warp. Eight lanes do it.
+  static __device__ __forceinline__ void fill(char* to, int count, int most, float bias) {
+    const int lane = ptx::lane_here() % 8;
     constexpr int granule = 16 / size;
     const uint32_t word = word_of(bias, bias);
     const int head = min(-static_cast<int>(reinterpret_cast<uintptr_t>(to) / size) & (granule - 1), count);
@@ -132,7 +132,7 @@ struct Rows {
     char* const end = to + int64_t{count} * size;
     to += head * size + lane * 16;
 #pragma unroll 1
-    for (int x = 0; x < body; x += 32, to += 512)
+    for (int x = 0; x < most / granule; x += 8, to += 128)
       ptx::store_if_greater(body, x + lane, to, make_uint4(word, word, word, word));
     ptx::store_if_greater(tail, lane, end - (lane + 1) * size, static_cast<One>(word));
   }
@@ -145,29 +145,32 @@ struct Rows {
     const float* bias;
   };
 
-  /// Fills rows without taps in a depth, in channels from `first` to before `end`.
+  /// Fills rows without taps in a depth, in channels from `first` to before `end`, four at a time.
   static __device__ __forceinline__ void fill_rows(const Share& share, const Interval& of, int d, int first,
                                                    int end, const Plan& p) {
+    const int own = ptx::lane_here() / 8;
 #pragma unroll 1
-    for (int c = first; c < min(end, share.here); ++c)
+    for (int c = first + own; c - own < min(end, share.here); c += 4)
 #pragma unroll 1
       for (int h = 2 * of.first + p.dead_row; h < min(2 * of.end, p.h.out); h += 2)
-        fill(share.to + c * share.channel_bytes + (int64_t{d} * p.h.out + h) * p.w.out * size, p.w.out,
-             share.bias[c]);
+        fill(share.to + c * share.channel_bytes + (int64_t{d} * p.h.out + h) * p.w.out * size,
+             c < share.here ? p.w.out : 0, p.w.out, share.bias[c]);
   }
   /// Fills the warp's part of the depths without taps.
   static __device__ __forceinline__ void fill_depths(const Share& share, int part, int parts, const Plan& p) {
-    const int64_t elements = int64_t{p.h.out} * p.w.out;
+    constexpr int per_sector = 32 / size;
+    const int elements = p.h.out * p.w.out, own = ptx::lane_here() / 8;
+    const Interval even = part_of(elements, part, parts);
 #pragma unroll 1
     for (int i = 0; i < p.dead_depths; ++i) {
       const int d = share.depth * p.d.out_step + p.dead_depth[i];
 #pragma unroll 1
-      for (int c = share.warp; c < share.here && d < p.d.out; c += 4) {
-        char* const plane = share.to + c * share.channel_bytes + d * elements * size;
-        const Interval of =
-            filled_part(elements, part, parts,
-                        static_cast<int>(reinterpret_cast<uintptr_t>(plane) % 32 / size), 32 / size);
-        fill(plane + of.first * size, of.end - of.first, share.bias[c]);
+      for (int c = 4 * share.warp + own; c - own < share.here && d < p.d.out; c += 16) {
+        char* const plane = share.to + c * share.channel_bytes + int64_t{d} * elements * size;
+        const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(plane) % 32 / size);
+        const Interval of = in_sectors(even, elements, misaligned, per_sector);
+        fill(plane + int64_t{of.first} * size, c < share.here ? of.end - of.first : 0,
+             even.end - even.first + per_sector, share.bias[c]);
       }
     }
   }

@@ -79,12 +79,12 @@ struct Walk {
   }
   /// The part of a warpgroup in the depths without taps; channels lie anywhere in their sectors.
   void fill(int64_t channel, const Tile& tile, const Warp& warp) const {
-    const int64_t elements = int64_t{p.h.out} * p.w.out;
+    const int elements = p.h.out * p.w.out;
     const int per_sector = 32 / shape.bytes.storage;
     for (int i = 0; i < p.dead_depths; ++i) {
-      const int64_t d = tile.depth * p.d.out_step + p.dead_depth[i], plane = channel + d * elements;
-      const Interval of =
-          filled_part(elements, warp.part, warp.parts, static_cast<int>(plane % per_sector), per_sector);
+      const int64_t d = tile.depth * p.d.out_step + p.dead_depth[i], plane = channel + d * int64_t{elements};
+      const Interval of = in_sectors(part_of(elements, warp.part, warp.parts), elements,
+                                     static_cast<int>(plane % per_sector), per_sector);
       for (int64_t e = of.first; e < of.end && d < p.d.out; ++e) products.store(plane + e);
     }
   }
