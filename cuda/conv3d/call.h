@@ -88,11 +88,6 @@ template <class Operand>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace mma
 
-/// f32 at `highest` on Hopper, split into pairs of f16 numbers; cells that step by one.
-namespace flat {
-void run(const Conv3dCall& call);
-}  // namespace flat
-
 /// Hopper; stride 1, and 2, 3 or 5 taps along d with dilation 1.
 namespace rolling {
 template <class Storage, class Operand>

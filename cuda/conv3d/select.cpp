@@ -99,7 +99,6 @@ constexpr Row table[]{
     {"rolling_bf16_of_f32", rounded_to_bf16, bf16_of_f32, hopper,  {rolling_work, rolling::run<float, Bf16>}},
     {"rolling_bf16",        is_bf16,         of_16_bits,  hopper,  {rolling_work, rolling::run<bfloat16, Bf16>}},
     {"rolling_f16",         is_f16,          of_16_bits,  hopper,  {rolling_work, rolling::run<float16, F16>}},
-    {"flat_f16x3",          at_highest,      f16x3,       hopper,  {flat_work, flat::run}, {}, "mma_f16x3"},
     {"strided",             rounded_to_tf32, tf32,        hopper,  {strided_work, strided::run<float, Tf32>}},
     {"strided_bf16_of_f32", rounded_to_bf16, bf16_of_f32, hopper,  {strided_work, strided::run<float, Bf16>}},
     {"strided_bf16",        is_bf16,         of_16_bits,  hopper,  {strided_work, strided::run<bfloat16, Bf16>}},

@@ -154,47 +154,28 @@ std::optional<Work> patches_weight_grad_work(const Conv3dGeometry& g, const Numb
               .bytes = n.storage * numbers_of_grids(g)};
 }
 
-// ---- flat and rolling -------------------------------------------------------------------------------------
+// ---- rolling ----------------------------------------------------------------------------------------------
 
 namespace {
 
 /// Cycles in which a lane loads a position of a window: f32 is rounded, and 16-bit rows may be read as words.
-double load_cycles(const flat::Product& p, const Numbers& n) {
-  if (n.storage == 2) return flat::rows_are_words(p) ? 4 : 8;
+double load_cycles(const rolling::Product& p, const Numbers& n) {
+  if (n.storage == 2) return rolling::rows_are_words(p) ? 4 : 8;
   return n.operand == 2 ? 8 : 4;
 }
 
 }  // namespace
-
-std::optional<Work> flat_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
-                              const Machine& machine) {
-  const auto& plan = recall<flat::make_plan>(g, transposed, machine);
-  if (!plan) return std::nullopt;
-  const auto& [tile, p] = *plan;
-  const double turns = rounds(as_double(p.jobs()), machine.multiprocessors),
-               depths = std::min(tile.depths, p.d.cells);
-  // A tap takes one instruction for both products with a low part, and half of one for the third.
-  const double instructions = 1.5 * depths * p.d.taps * p.h.taps * p.w.taps * tile.positions / 64;
-  const double positions = p.depth_groups * (depths + tile.taps_d - 1) * p.row_groups * p.window;
-  return Work{
-      .products = turns * p.k_blocks * instructions * as_double(flat::instruction_cycles(tile.channels)),
-      .loads = turns * p.k_blocks * positions * load_cycles(p, n),
-      .rounds = 1,
-      .stores = turns * depths * tile.positions * tile.channels,
-      .bytes = n.storage * numbers_of_grids(g),
-      .weights = weights(g)};
-}
 
 std::optional<Work> rolling_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                                  const Machine& machine) {
   const auto& planned = recall<rolling::make_plan>(g, transposed, n.storage, n.operand, machine);
   if (!planned) return std::nullopt;
   const auto& [tile, plan] = *planned;
-  const flat::Product& p = plan.product;
+  const rolling::Product& p = plan.product;
   const double planes = as_double(std::max<int64_t>(plan.planes, p.d.taps)),  // a short march takes as long
       instructions = p.h.taps * p.w.taps * tile.positions / 64;
   return Work{.products = planes * p.k_blocks * instructions *
-                          as_double(flat::instruction_cycles(tile.taps_d * tile.channels)),
+                          as_double(rolling::instruction_cycles(tile.taps_d * tile.channels)),
               .loads = planes * p.k_blocks * p.row_groups * p.window * load_cycles(p, n),
               .stores = planes * tile.positions * tile.channels,
               .bytes = n.storage * numbers_of_grids(g),
@@ -223,9 +204,9 @@ std::optional<Work> strided_work(const Conv3dGeometry& g, bool transposed, const
     items += p.kind[i].first[most_slots] - p.kind[i].first[0];
     positions += p.k_steps * p.kind[i].granule_pitch;
   }
-  const double instruction = tile.form == Form::wide
-                                 ? 64
-                                 : as_double(flat::instruction_cycles(tile.channels)) * (n.split() ? 1.5 : 1);
+  const double instruction =
+      tile.form == Form::wide ? 64
+                              : as_double(rolling::instruction_cycles(tile.channels)) * (n.split() ? 1.5 : 1);
   return Work{.products = turns * p.k_blocks * items * p.k_steps * tile.tiles * instruction,
               .loads = turns * p.k_blocks * positions,
               .rounds = turns,
@@ -247,7 +228,7 @@ std::optional<Work> gather_work(const Conv3dGeometry& g, bool transposed, const 
                turns = rounds(p.jobs, blocks) * rounds(columns, machine.multiprocessors);
   const double stages = turns * (p.depths * p.d.stride + tile.slots - 1) * p.k_blocks;
   return Work{.products = stages * p.taps * tile.tiles * tile.slots * (n.split() ? 3 : 1) *
-                          as_double(flat::instruction_cycles(tile.channels)),
+                          as_double(rolling::instruction_cycles(tile.channels)),
               .loads = stages * p.taps * tile.tiles,
               .rounds = turns,
               .stages = stages,

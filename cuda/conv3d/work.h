@@ -27,8 +27,8 @@ inline constexpr Numbers tf32{4, 4}, tf32x3{4, 4, 2}, f16x3{4, 2, 2}, bf16x3{4, 
 /// conv3d and conv_transpose3d.
 using ForwardWork = std::optional<Work>(const Conv3dGeometry&, bool transposed, const Numbers&,
                                         const Machine&);
-ForwardWork direct_work, mma_work, few_channels_work, patches_work, flat_work, rolling_work, strided_work,
-    gather_work, dense_work, windows_work;
+ForwardWork direct_work, mma_work, few_channels_work, patches_work, rolling_work, strided_work, gather_work,
+    dense_work, windows_work;
 
 /// The gradient of the weight.
 using WeightGradWork = std::optional<Work>(const Conv3dGeometry&, const Numbers&, const Machine&);

@@ -22,7 +22,7 @@
 //   Tensor-core kernels multiply zeros in place of cells outside the input, and of channels that do not
 //   exist. An Inf or NaN of the input makes exactly those outputs Inf or NaN that it touches. An Inf or NaN
 //   of the weights also makes NaN of outputs whose tap with it falls outside the input. This holds for all
-//   kernels of flat, rolling, strided, gather, dense, windows and mma that round their operands. Kernels that
+//   kernels of rolling, strided, gather, dense, windows and mma that round their operands. Kernels that
 //   split operands set the flag `failed` for such values (Note [Redo] in call.h). In weight_grad small and
 //   big take these roles: an Inf or NaN of small also makes NaN of the weights whose tap falls outside big
 //   for its cell.
@@ -127,7 +127,7 @@ struct Tf32x3 {
   }
 };
 
-/// f32, scaled by a power of two, as a sum of two f16 numbers: see flat/f16x3.cuh, and bands.cuh.
+/// f32, scaled by a power of two, as a sum of two f16 numbers: see strided/f16x3.cuh, and bands.cuh.
 struct F16x3 {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;

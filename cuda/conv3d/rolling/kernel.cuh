@@ -1,6 +1,6 @@
 #pragma once
 
-// The flat product (Note [The flat plane] in flat/plan.h) on Hopper, with sums that roll along d, by wgmma.
+// The product of plane.h (Note [The flat plane]) on Hopper, with sums that roll along d, by wgmma.
 //
 // What a block owns: a block of 16 warps is persistent and marches along d through tiles of 256, 384 or 512
 // flat positions (plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 load the input and warp 15
@@ -14,14 +14,14 @@
 // and the same sums, and every plane is loaded once. Which tap a slot takes rotates from plane to plane, with
 // period taps_d; `turn` is the rotation.
 //
-// Input planes lie in shared memory as in flat/kernel.cuh, loaded by the same code (flat/window.cuh).
+// How input planes lie in shared memory, and how they come there: window.cuh.
 // Values that are not finite: see the Note in common/operands.cuh.
 
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
-#include <voxgrad/cuda/conv3d/flat/window.cuh>
+#include <voxgrad/cuda/conv3d/rolling/window.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 namespace vox::cuda::conv::rolling {
@@ -35,7 +35,6 @@ struct Tile {
   using Operand = Operand_;
   using Element = typename Operand::Element;
   static constexpr int tiles = tiles_, positions = 128 * tiles, channels = channels_, taps_d = taps_d_;
-  static constexpr bool scaled = false;
   static constexpr int columns = taps_d * channels;     // of an instruction
   static constexpr int granule = 16 / sizeof(Element);  // channels
   static constexpr int k_block_granules = 2,
@@ -48,8 +47,7 @@ struct Tile {
   // Loads of a lane in flight (16 for 16-bit tensors): as many as registers hold, if the products are quick.
   // (Narrow products of TF32 are limited by shared memory, and more loads cost time.)
   static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
-  static constexpr flat::TileShape host =
-      shape_of({channels, taps_d, tiles}, sizeof(Storage), sizeof(Element));
+  static constexpr TileShape host = shape_of({channels, taps_d, tiles}, sizeof(Storage), sizeof(Element));
   static constexpr int most_window = host.most_window;
   static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);
 
@@ -57,32 +55,31 @@ struct Tile {
   // conflicts, and the bias.
   static constexpr int warp_positions = 16 * tiles, results_pitch = warp_positions + 4;
   static constexpr int warp_results = 8 * results_pitch + channels;
-  static_assert(results_bytes(host) == flat::consumer_warps * warp_results * 4);
+  static_assert(results_bytes(host) == consumer_warps * warp_results * 4);
 };
 
 // ---- The producers of input -------------------------------------------------------------------------------
 
 /// A warp's share of the windows: each plane of a march is loaded once. `Window` says what a lane loads
-/// (flat/window.cuh).
+/// (window.cuh).
 template <class Tile, class Window>
 __device__ void load_input(const typename Tile::Storage* input, unsigned char* planes_memory,
                            Barriers& barriers, int warp, int lane, const Plan& plan) {
-  const flat::Product& p = plan.product;
+  const Product& p = plan.product;
   Window window;
   Ring ring{p.planes};
-  const int loaders = min(flat::loader_warps, p.planes);
+  const int loaders = min(loader_warps, p.planes);
   if (warp >= loaders) return;
   int turn = 0;  // the warp that loads the next plane
 
   for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
-    const int first_position = m.tile * Tile::positions,
-              first_image = flat::place_of(first_position, p).image;
+    const int first_position = m.tile * Tile::positions, first_image = place_of(first_position, p).image;
     const typename Tile::Storage* const source =
         input + (int64_t{first_image} * p.groups + m.group) * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `window` is for
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const int64_t cell = int64_t{v + p.d.base} * p.h.in_cells * p.w.in_cells;
-      flat::for_each_pass(p, [&](int k_block, int, int row_group) {
+      for_each_pass(p, [&](int k_block, int row_group) {
         if (turn == warp) {
           if (located != row_group)
             window.locate(first_position + row_group * p.rows * p.row_shift, first_image, lane, p);
@@ -110,7 +107,7 @@ __device__ void load_input(const typename Tile::Storage* input, unsigned char* p
 /// [group][block of channels][turn][k-block][tap (h, w)][granule][slot][channel][16 bytes].
 template <class Tile>
 struct Layout {
-  flat::Product p;
+  Product p;
   int kernel_h, kernel_w;
 
   static constexpr int channels = Tile::granule;
@@ -126,7 +123,7 @@ struct Layout {
     return {.group = group,
             .in = k_block * Tile::k_block_channels + granule * channels,
             .out = block * Tile::channels + column,
-            .tap = flat::kernel_tap(p, kernel_h, kernel_w, d, h, w),
+            .tap = kernel_tap(p, kernel_h, kernel_w, d, h, w),
             .to = int64_t{number} * 16};
   }
 };
@@ -135,7 +132,7 @@ struct Layout {
 template <class Tile>
 __device__ void load_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
                              const Plan& plan) {
-  const flat::Product& p = plan.product;
+  const Product& p = plan.product;
   Ring ring{p.stages};
   const int64_t all_taps = int64_t{p.h.taps} * p.w.taps;
   for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
@@ -143,10 +140,9 @@ __device__ void load_weights(const typename Tile::Element* packed, unsigned char
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const auto* const turn = reinterpret_cast<const unsigned char*>(packed) +
                                (first_turn + v % Tile::taps_d) * p.k_blocks * all_taps * Tile::tap_bytes;
-      flat::for_each_pass(p, [&](int k_block, int, int row_group) {
+      for_each_pass(p, [&](int k_block, int row_group) {
         const int64_t first_tap = k_block * all_taps + row_group * p.rows * p.w.taps;
-        flat::load_taps<Tile>(turn + first_tap * Tile::tap_bytes, flat::taps_in(row_group, p), stages, ring,
-                              barriers, p);
+        load_taps<Tile>(turn + first_tap * Tile::tap_bytes, taps_in(row_group, p), stages, ring, barriers, p);
       });
     }
   });
@@ -161,7 +157,7 @@ __device__ void load_weights(const typename Tile::Element* packed, unsigned char
 /// Stores the bias of a march behind the warp's results in shared memory.
 template <class Tile>
 __device__ __forceinline__ void keep_bias(float* results, const typename Tile::Storage* bias, const March& m,
-                                          int lane, const flat::Product& p) {
+                                          int lane, const Product& p) {
   const int first = m.channel_block * Tile::channels;
   __syncwarp();
   for (int c = lane; c < Tile::channels; c += 32)
@@ -174,7 +170,7 @@ __device__ __forceinline__ void keep_bias(float* results, const typename Tile::S
 template <class Tile>
 __device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::columns / 2], int slot,
                                       float* results, typename Tile::Storage* output, const March& m,
-                                      int depth, int warp, int lane, const flat::Product& p) {
+                                      int depth, int warp, int lane, const Product& p) {
   using Storage = typename Tile::Storage;
   constexpr int tiles = Tile::tiles, pitch = Tile::results_pitch, positions = Tile::warp_positions;
   // This many instructions of the warp store `step` whole channels.
@@ -186,7 +182,7 @@ __device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::colu
 #pragma unroll
   for (int i = 0; i < places; ++i) {
     const int position = (i * 32 + lane) % positions, channel = (i * 32 + lane) / positions;
-    const flat::Place at = flat::place_of(m.tile * Tile::positions + warp * positions + position, p);
+    const Place at = place_of(m.tile * Tile::positions + warp * positions + position, p);
     const int first = m.channel_block * Tile::channels + channel;
     to[i] = output + ((int64_t{at.image} * p.groups + m.group) * p.out_per_group + first) * p.out_channel +
             (int64_t{depth} * p.h.cells + at.h) * p.w.cells + at.w;
@@ -198,7 +194,7 @@ __device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::colu
 #pragma unroll
   for (int n = 0; n < Tile::channels / 8; ++n) {
     __syncwarp();
-    flat::for_each_of(std::make_integer_sequence<int, Tile::taps_d>{}, [&](auto s) {
+    for_each_of(std::make_integer_sequence<int, Tile::taps_d>{}, [&](auto s) {
       if (s != slot) return;
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
@@ -234,7 +230,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
                          Barriers& plane_barriers, Barriers& stage_barriers,
                          const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
                          int warp, int lane, const Plan& plan) {
-  const flat::Product& p = plan.product;
+  const Product& p = plan.product;
   constexpr int taps_d = Tile::taps_d, columns = Tile::columns, tiles = Tile::tiles;
   Ring plane_ring{p.planes}, stage_ring{p.stages};
   Released old_plane{plane_barriers}, old_stage{stage_barriers};
@@ -249,8 +245,8 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     }
     for (int v = m.first; v < m.end + taps_d - 1; ++v) {
       if (v >= m.first_plane && v < m.end_plane) {
-        flat::for_each_pass(p, [&](int, int, int row_group) {
-          const int taps = flat::taps_in(row_group, p);
+        for_each_pass(p, [&](int, int row_group) {
+          const int taps = taps_in(row_group, p);
           plane_ring.wait_full(plane_barriers);
           uint64_t a = ptx::shared_matrix(
               planes_memory + (plane_ring.slot * p.window * 2 + warpgroup * 64 * tiles) * 16, p.window * 16,
@@ -307,12 +303,12 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
 // ---- The kernel -------------------------------------------------------------------------------------------
 
 template <class Tile>
-__global__ void __launch_bounds__(flat::block_threads, 1)
+__global__ void __launch_bounds__(block_threads, 1)
     product_kernel(const typename Tile::Storage* __restrict__ input,
                    const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
                    typename Tile::Storage* output, const __grid_constant__ Plan plan) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  const flat::Product& p = plan.product;
+  const Product& p = plan.product;
   extern __shared__ __align__(1024) unsigned char memory[];
   Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
   Barriers& stage_barriers = reinterpret_cast<Barriers*>(memory)[1];
@@ -321,19 +317,18 @@ __global__ void __launch_bounds__(flat::block_threads, 1)
   unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 
-  flat::init_barriers(plane_barriers, stage_barriers, p);
+  init_barriers(plane_barriers, stage_barriers, p);
   __syncthreads();
 
-  if (warp < flat::consumer_warps) {
+  if (warp < consumer_warps) {
     ptx::grow_registers_to<Tile::consumer_registers>();
     rolling::multiply<Tile>(planes, stages, reinterpret_cast<float*>(results) + warp * Tile::warp_results,
                             plane_barriers, stage_barriers, bias, output, warp / 4, warp, lane, plan);
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
-    if (warp < flat::consumer_warps + flat::loader_warps) {
-      flat::with_window<Tile>(p, [&]<class Window>() {
-        rolling::load_input<Tile, Window>(input, planes, plane_barriers, warp - flat::consumer_warps, lane,
-                                          plan);
+    if (warp < consumer_warps + loader_warps) {
+      with_window<Tile>(p, [&]<class Window>() {
+        rolling::load_input<Tile, Window>(input, planes, plane_barriers, warp - consumer_warps, lane, plan);
       });
     } else if (lane == 0) {
       rolling::load_weights<Tile>(packed, stages, stage_barriers, plan);

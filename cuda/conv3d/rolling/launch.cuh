@@ -15,7 +15,7 @@ namespace vox::cuda::conv::rolling {
 
 /// Calls f with the Tile of a shape.
 template <class Storage, class Operand, class F>
-void visit_tile(const flat::TileShape& shape, F f) {
+void visit_tile(const TileShape& shape, F f) {
   const auto one = [&]<TileSize size>() {
     using Tile = Tile<Storage, Operand, size.channels, size.taps_d, size.tiles>;
     if (shape == Tile::host) f(Tile{});
@@ -33,7 +33,7 @@ void run(const Conv3dCall& call) {
   visit_tile<Storage, Operand>(shape, [&](auto tile) {
     using Tile = decltype(tile);
     using Element = typename Tile::Element;
-    plan.product.in_words = flat::in_words<Storage>(plan.product, input);
+    plan.product.in_words = in_words<Storage>(plan.product, input);
     const Layout<Tile> layout{plan.product, static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w)};
     const Workspace packed(launch, packed_bytes<Operand>(layout));
     pack_weights<Operand>(launch, vox::detail::ptr<Storage>(weight), packed.as<Element>(),
@@ -41,10 +41,10 @@ void run(const Conv3dCall& call) {
     const int shared =
         barrier_bytes + results_bytes(Tile::host) + static_cast<int>(shared_bytes(plan.product, Tile::host));
     launch.allow_shared_memory<product_kernel<Tile>>(shared);
-    product_kernel<Tile><<<static_cast<unsigned>(plan.blocks), flat::block_threads,
-                           static_cast<size_t>(shared), launch.stream()>>>(
-        vox::detail::ptr<Storage>(input), packed.as<Element>(), vox::detail::ptr_or_null<Storage>(bias),
-        vox::detail::mutable_ptr<Storage>(output), plan);
+    product_kernel<Tile>
+        <<<static_cast<unsigned>(plan.blocks), block_threads, static_cast<size_t>(shared), launch.stream()>>>(
+            vox::detail::ptr<Storage>(input), packed.as<Element>(), vox::detail::ptr_or_null<Storage>(bias),
+            vox::detail::mutable_ptr<Storage>(output), plan);
     launch.check();
   });
 }

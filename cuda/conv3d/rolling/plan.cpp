@@ -9,7 +9,7 @@ namespace {
 
 /// One plane more than there are loading warps, if four chunks of at least four taps fit beside them: a warp
 /// takes long for a plane, so many planes must be in flight. Chunks of a window are of equal size.
-bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t shared) {
+bool divide_for_march(Product& p, const TileShape& tile, int64_t shared) {
   const int64_t taps = int64_t{p.rows} * p.w.taps, plane = plane_bytes(p), tap = tap_bytes(tile);
   for (int64_t planes = 8; planes >= 2; --planes) {
     const int64_t left = shared - planes * plane;
@@ -26,7 +26,7 @@ bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t sha
 }
 
 /// The planes of the marches from number `step` to `end`.
-int64_t planes_of(int64_t step, int64_t end, const flat::Product& p) {
+int64_t planes_of(int64_t step, int64_t end, const Product& p) {
   const int64_t cells = p.d.cells, tiles = end / cells - step / cells, in_last = end % cells;
   const int64_t first = march_at(step, end, p).planes();
   if (tiles == 0) return first;
@@ -37,7 +37,7 @@ int64_t planes_of(int64_t step, int64_t end, const flat::Product& p) {
 /// Cuts pieces of at most plan.planes planes, each as long as possible. No other cut has fewer pieces,
 /// because a piece that begins later ends no earlier. False if there are not enough blocks for all depths.
 bool cut(Plan& plan, int most_blocks) {
-  const flat::Product& p = plan.product;
+  const Product& p = plan.product;
   const int64_t all = steps_of(p), of_tile = std::max(march_at(0, p.d.cells, p).planes(), 1),
                 reach = (plan.planes / of_tile + 2) * p.d.cells;
   int64_t step = 0;
@@ -51,16 +51,14 @@ bool cut(Plan& plan, int most_blocks) {
 
 }  // namespace
 
-std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
-                                         const flat::TileShape& tile, int64_t shared) {
-  const auto axes = flat::axes_of(g, transposed);
-  if (!axes || axes->d.taps != tile.taps_d || axes->d.tap_step > 1) return std::nullopt;
-  auto p = flat::cut_in_tiles(g, transposed, *axes, tile);
+std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, const TileShape& tile,
+                                   int64_t shared) {
+  auto p = cut_in_tiles(g, transposed, tile);
   if (!p || !divide_for_march(*p, tile, shared)) return std::nullopt;
   return p;
 }
 
-Plan cut_steps(const flat::Product& p, const Machine& machine) {
+Plan cut_steps(const Product& p, const Machine& machine) {
   Plan plan{p, 0, 0, {}};
   const int most = std::min(machine.multiprocessors, Plan::most_blocks);
   // Each cut costs up to taps - 1 planes, and a piece may leave as many unused.
@@ -79,7 +77,7 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int s
     if (t.taps_d == g.kernel.d && (!size || size->channels < channels) && !(in_32s && t.channels > 32))
       size = &t;
   if (g.batch == 0 || !size) return std::nullopt;
-  const flat::TileShape tile = shape_of(*size, storage_bytes, operand_bytes);
+  const TileShape tile = shape_of(*size, storage_bytes, operand_bytes);
   const auto product =
       cut_product(g, transposed, tile, machine.block_shared_bytes - barrier_bytes - results_bytes(tile));
   if (!product) return std::nullopt;

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <voxgrad/cuda/conv3d/flat/plan.h>
 #include <voxgrad/cuda/conv3d/model/jobs.h>
+#include <voxgrad/cuda/conv3d/rolling/plane.h>
 
-// How the rolling kernel cuts a flat product (flat/plan.h) whose cells have stride 1 on all axes.
+// How the kernel cuts the product of plane.h into marches of blocks.
 //
 // Output depth j of a tile is the sum over planes v = j .. j + taps - 1, where plane v is input cell v + base
 // along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots. Depth j
@@ -20,7 +20,7 @@ namespace vox::cuda::conv::rolling {
 struct Plan {
   static constexpr int most_blocks = 192;  // a bound, since the cuts are a kernel argument
 
-  flat::Product product;
+  Product product;
   int64_t planes;  ///< of the longest piece
   int blocks;
   int64_t cuts[most_blocks + 1];  ///< block b has the steps cuts[b] .. cuts[b + 1] - 1
@@ -33,41 +33,31 @@ struct TileSize {
 };
 inline constexpr TileSize tile_sizes[]{{16, 2, 4}, {32, 2, 4}, {48, 2, 3}, {16, 3, 4}, {24, 3, 4},
                                        {32, 3, 3}, {48, 3, 2}, {16, 5, 3}, {32, 5, 2}};
-constexpr flat::TileShape shape_of(const TileSize& t, int storage_bytes, int operand_bytes) {
+constexpr TileShape shape_of(const TileSize& t, int storage_bytes, int operand_bytes) {
   // Producers keep the addresses of a window's positions in registers.
-  return {128 * t.tiles,
-          1,
-          t.channels,
-          t.taps_d,
-          2 * 16 / operand_bytes,
-          storage_bytes == 2,
-          false,
-          t.tiles == 4   ? 800
-          : t.tiles == 3 ? 704
-                         : 640};
+  return {128 * t.tiles,          t.channels,         t.taps_d,
+          2 * 16 / operand_bytes, storage_bytes == 2, t.tiles == 4 ? 800 : t.tiles == 3 ? 704 : 640};
 }
 
 /// Shared memory where results lie before they are stored: for each of 8 warps [channel of 8][position], with
 /// a pitch that avoids bank conflicts, and the bias.
-constexpr int results_bytes(const flat::TileShape& t) {
-  return 8 * (8 * (t.positions / 8 + 4) + t.channels) * 4;
-}
+constexpr int results_bytes(const TileShape& t) { return 8 * (8 * (t.positions / 8 + 4) + t.channels) * 4; }
 
 /// The product of conv3d, or of conv_transpose3d, with `shared` bytes of shared memory divided. Nothing if it
-/// does not fit, has a stride or dilation along d, or has another number of taps along d than the tile.
-std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
-                                         const flat::TileShape& tile, int64_t shared);
+/// cannot be cut or does not fit.
+std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, const TileShape& tile,
+                                   int64_t shared);
 
-constexpr int64_t steps_of(const flat::Product& p) {
+constexpr int64_t steps_of(const Product& p) {
   return int64_t{p.groups} * p.channel_blocks * p.tiles * p.d.cells;
 }
 
 /// The steps of a product, cut for a machine.
-Plan cut_steps(const flat::Product& p, const Machine& machine);
+Plan cut_steps(const Product& p, const Machine& machine);
 
 /// A plan and its tile. Nothing for an empty batch, or if there is no tile or no product.
 struct Planned {
-  flat::TileShape tile;
+  TileShape tile;
   Plan plan;
 };
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int storage_bytes,
@@ -83,7 +73,7 @@ struct March {
 };
 
 /// The march that begins with this step and continues to `end`, or to the last depth of its tile.
-constexpr March march_at(int64_t step, int64_t end, const flat::Product& p) {
+constexpr March march_at(int64_t step, int64_t end, const Product& p) {
   const auto [group, channel_block, tile, first] = digits(step, {p.channel_blocks, p.tiles, p.d.cells});
   March m{group, channel_block, tile, first, 0, 0, 0};
   m.end = end - step < p.d.cells - first ? first + static_cast<int>(end - step) : p.d.cells;

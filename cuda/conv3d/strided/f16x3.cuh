@@ -1,8 +1,35 @@
 #pragma once
 
-// kernel.cuh for f32 split into two f16 numbers, scaled by powers of two: as accurate as f32 arithmetic. The
-// arithmetic, its guarantee and its failures are those of flat/f16x3.cuh and flat/f16x3.cu, where M(x) is the
-// largest value in the same window and the same 8 channels.
+// kernel.cuh for f32 split into two f16 numbers, scaled by powers of two: as accurate as f32 arithmetic, at
+// half the cost of two TF32 numbers.
+//
+//   x * 2^ex = high + low
+//   w * 2^ew = high' + low'
+//   x w * 2^(ex + ew) = high high' + high low' + low high'
+//
+// to within 2^-21. f16 has 11 bits but a narrow range. So ex is such that the largest value of a stage lies
+// in [2^11, 2^15), and each output channel has an ew such that its largest weight lies in [2^14, 2^15). The
+// low part of x is stored times 2^11, and multiplied by high' / 2^11. So scaled values down to 2^-14 have all
+// their bits, and scaled weights down to 2^-3. high low' + low high' are one instruction for a tap, whose k
+// is both parts; high high' is one for two taps, whose operands lie any distance apart.
+//
+// Guarantee. If the kernel does not fail,
+//
+//   |y - exact| <= (2^-21 + the f32 sum's own error) * sum |x||w|
+//                  + 2^-47 * sum (M(x)|w|) + 2^-38 * sum (|x| M(w)),
+//
+// where M(x) is the largest value in the same window and the same 8 channels, and M(w) the largest weight of
+// the output channel. The first line is the error of f32: a single product may reach 2^-21, and long sums
+// stay far below it. The second line is smaller if one of the summed values has a normal size.
+//
+// The second line dominates where all 8 channels of a position are far below M(x), or all 8 weights of a tap
+// far below M(w), and not all are 0: outputs may consist of such values alone. There the kernel fails: below
+// 2^-25 M(x) at most (2^-29 mostly), and below 2^-17 M(w). It also fails on Inf, NaN, and stages whose
+// largest value is beyond 2^96 or below 2^-80. Zeros are exact, so sparse data are computed here.
+//
+// Not guaranteed: a channel far smaller (as above) than another of its 8 at the same place is known only to
+// 2^-47 of the larger one, which shows where the larger one meets weights that are 0 or much smaller. The
+// same holds for a weight whose larger neighbours among the 8 channels meet zeros of the input.
 //
 // A stage is 8 channels of a window: [high | low][depth][position][16 bytes], as many bytes as TF32 takes,
 // with one power of two, because every shift reads all of it. The weights of an item are [low' | high' / 2^11

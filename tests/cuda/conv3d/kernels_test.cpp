@@ -364,8 +364,8 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
                                                Triple(3, 5, 1), Triple(2, 9, 1), Triple(19, 1, 2)})
     add({2, 3, 1, 2, 5}, {3, 4, 1, 2, taps},
         {.stride = {1, 1, stride}, .padding = {0, 0, taps / 2}, .dilation = {1, 1, dilation}});
-  // The flat product: more depths than a tile has, with a remainder; two blocks of channels; taps along d in
-  // several groups, and far apart; rows so long that a window holds one row of taps.
+  // The product of `rolling`: more depths than a tile has, with a remainder; two blocks of channels; taps
+  // along d in several groups, and far apart; rows so long that a window holds one row of taps.
   add({1, 9, 14, 3, 4}, {9, 17, 3, 2, 3}, {.padding = {1, 0, 2}});
   add({3, 3, 9, 4, 5}, {3, 24, 3, 3, 3}, {});
   add({2, 17, 5, 3, 4}, {17, 72, 2, 2, 2}, {});

@@ -208,7 +208,7 @@ TEST(Conv3dSelect, KnownLayers) {
   const Conv3dGeometry of_61 =
       detail::conv_transpose3d_geometry("select", {8, 48, 64, 64, 64}, {48, 48, 3, 3, 3}, {});
   EXPECT_EQ(first(of_61, Conv3dPass::conv_transpose3d, f32, high), "rolling");
-  EXPECT_EQ(first(of_61, Conv3dPass::conv_transpose3d, f32, highest), "flat_f16x3");
+  EXPECT_EQ(first(of_61, Conv3dPass::conv_transpose3d, f32, highest), "strided_f16x3");
   EXPECT_EQ(first(of_61, Conv3dPass::conv_transpose3d, bf16, high), "rolling_bf16");
   const Conv3dGeometry deep =
       detail::conv3d_geometry("select", {2, 320, 8, 8, 8}, {320, 320, 3, 3, 3}, {.padding = 1});

@@ -11,16 +11,16 @@ namespace {
 constexpr int64_t most_shared = 200 * 1024;
 
 /// The input at position `flat` of plane `z`.
-int64_t input_at(int n_channel, int z, int flat, const flat::Product& p, const Evaluation& products) {
-  const flat::Place at = flat::place_of(flat, p);
+int64_t input_at(int n_channel, int z, int flat, const Product& p, const Evaluation& products) {
+  const Place at = place_of(flat, p);
   return at.image < p.batch ? products.input(at.image, n_channel, {z, at.h + p.h.base, at.w + p.w.base})
                             : outside;
 }
 
 /// The products of a march with one output channel of its block. The factors that a position's sum in a slot
 /// has, until its depth is complete.
-void multiply(const March& m, int out, const flat::Product& p, const flat::TileShape& t,
-              const Conv3dGeometry& g, Evaluation& products) {
+void multiply(const March& m, int out, const Product& p, const TileShape& t, const Conv3dGeometry& g,
+              Evaluation& products) {
   using Factors = std::vector<std::pair<int64_t, int64_t>>;
   std::vector<std::vector<Factors>> sums(static_cast<size_t>(t.taps_d),
                                          std::vector<Factors>(static_cast<size_t>(t.positions)));
@@ -29,7 +29,7 @@ void multiply(const March& m, int out, const flat::Product& p, const flat::TileS
     for (int th = 0; th < p.h.taps; ++th)
       for (int tw = 0; tw < p.w.taps; ++tw) {
         const int64_t weight =
-            products.weight(m.group, in, out, flat::kernel_tap(p, g.kernel.h, g.kernel.w, td, th, tw));
+            products.weight(m.group, in, out, kernel_tap(p, g.kernel.h, g.kernel.w, td, th, tw));
         const int first = m.tile * t.positions + th * p.row_shift + tw * p.column_shift;
         for (int i = 0; i < t.positions; ++i)
           sums[static_cast<size_t>(slot)][static_cast<size_t>(i)].emplace_back(
@@ -44,7 +44,7 @@ void multiply(const March& m, int out, const flat::Product& p, const flat::TileS
     const int ready = v - (t.taps_d - 1);
     auto& sum = sums[static_cast<size_t>((v + 1) % t.taps_d)];
     for (int i = 0; ready >= m.first && i < t.positions; ++i) {
-      const flat::Place at = flat::place_of(m.tile * t.positions + i, p);
+      const Place at = place_of(m.tile * t.positions + i, p);
       if (at.image >= p.batch || at.h >= p.h.cells || at.w >= p.w.cells) continue;
       const int64_t to = products.output(at.image, m.group * p.out_per_group + out, {ready, at.h, at.w});
       products.store(to);
@@ -68,8 +68,7 @@ TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
                              .dilation = {1, random(1, 3), random(1, 2)},
                              .groups = groups});
     if (!g || testing::products_of(*g) > 300'000) continue;
-    const flat::TileShape tile{
-        static_cast<int>(random(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, false, false, 800};
+    const TileShape tile{static_cast<int>(random(1, 4)) * 128, 16, static_cast<int>(kernel.d), 8, false, 800};
     const auto p = cut_product(*g, transposed, tile, most_shared);
     ASSERT_TRUE(p.has_value());
     EXPECT_LE(shared_bytes(*p, tile), most_shared);
@@ -95,7 +94,7 @@ TEST(Conv3dRollingPlan, PiecesAreEven) {
   Random random{std::mt19937_64(6)};
   const auto between = [&](int low, int high) { return static_cast<int>(random(low, high)); };
   for (int i = 0; i < 500; ++i) {
-    flat::Product p{};
+    Product p{};
     p.groups = between(1, 3), p.channel_blocks = between(1, 2), p.tiles = between(1, i % 5 ? 60 : 5000);
     p.d.taps = between(2, 7), p.d.base = between(-p.d.taps + 1, 2);
     p.d.cells = between(1, i % 3 ? 30 : 400);
@@ -125,7 +124,7 @@ TEST(Conv3dRollingPlan, PiecesAreEven) {
 }
 
 /// The planes of the longest piece in the best cut of all, by trying the end of every piece.
-int64_t best_longest(const flat::Product& p, int most_blocks) {
+int64_t best_longest(const Product& p, int most_blocks) {
   const int64_t all = steps_of(p);
   const auto planes_of = [&](int64_t begin, int64_t end) {
     int64_t planes = 0;
@@ -151,7 +150,7 @@ TEST(Conv3dRollingPlan, NoCutHasAShorterLongestPiece) {
   Random random{std::mt19937_64(8)};
   int compared = 0;
   for (int i = 0; i < 300; ++i) {
-    flat::Product p{};
+    Product p{};
     p.groups = 1, p.channel_blocks = 1, p.tiles = static_cast<int>(random(1, 4));
     p.d.taps = static_cast<int>(random(2, 5)), p.d.base = static_cast<int>(random(-p.d.taps + 1, 1));
     p.d.cells = static_cast<int>(random(1, 8));
@@ -170,13 +169,77 @@ TEST(Conv3dRollingPlan, TakesUnitStepsOnly) {
   const auto takes = [](const Triple& stride, const Triple& dilation, int taps) {
     const auto g =
         testing::geometry({1, 8, 6, 6, 6}, {8, 8, 3, 3, 3}, {.stride = stride, .dilation = dilation});
-    return cut_product(g, true, flat::TileShape{256, 1, 16, taps, 8}, most_shared).has_value();
+    return cut_product(g, true, TileShape{256, 16, taps, 8}, most_shared).has_value();
   };
   EXPECT_TRUE(takes(1, 1, 3));
   EXPECT_TRUE(takes(1, {1, 2, 3}, 3));
   EXPECT_FALSE(takes(1, 1, 2));
   EXPECT_FALSE(takes({1, 1, 2}, 1, 3));
   EXPECT_FALSE(takes(1, {2, 1, 1}, 3));
+}
+
+/// Whether the guarantee of rows_are_words holds, for the first rows and images.
+bool has_words(const Product& p) {
+  const auto cell = [&](int flat) {
+    const Place at = place_of(flat, p);
+    const int h = at.h + p.h.base, w = at.w + p.w.base;
+    const bool inside = h >= 0 && h < p.h.in_cells && w >= 0 && w < p.w.in_cells;
+    return inside ? (at.image * p.h.in_cells + h) * p.w.in_cells + w : -1;
+  };
+  for (int flat = p.w.base & 1; flat < 3 * p.pitch_h.divisor * p.pitch_w.divisor; flat += 2) {
+    const int first = cell(flat), second = cell(flat + 1);
+    if (first < 0 ? second >= 0 : (first % 2 != 0 || second != first + 1)) return false;
+  }
+  return (p.w.base & 1) == 0 || cell(0) < 0;
+}
+
+TEST(Conv3dRollingPlan, LongEvenRowsOf16BitsAreWords) {
+  int words = 0;
+  for (const int64_t width : {4, 15, 16, 17, 64, 66})
+    for (const int64_t taps : {1, 2, 3, 4, 7})
+      for (const int64_t padding : {0, 1, 2, 5})
+        for (const bool transposed : {false, true}) {
+          if (width + 2 * padding < taps || (transposed && width + taps - 1 <= 2 * padding)) continue;
+          const Conv3dGeometry g =
+              *geometry(transposed, {2, 8, 3, 5, width}, 8, {1, 3, taps}, {.padding = {0, 1, padding}});
+          const auto p = cut_in_tiles(g, transposed, {256, 16, 1, 16, true});
+          ASSERT_TRUE(p.has_value());
+          const bool cropped = transposed && padding > taps - 1;  // rows may begin in the middle of a word
+          if (width % 2 || (width >= 16 && !cropped)) {
+            EXPECT_EQ(rows_are_words(*p), width % 2 == 0) << width << ' ' << taps << ' ' << padding;
+          }
+          if (rows_are_words(*p)) {
+            EXPECT_TRUE(has_words(*p)) << width << ' ' << taps << ' ' << padding;
+            ++words;
+          }
+        }
+  EXPECT_GT(words, 100);
+}
+
+// The kernel numbers positions in 32 bits, including those that the last row of taps reads beyond the plane.
+TEST(Conv3dRollingPlan, PositionsFit32Bits) {
+  for (const int64_t dilation : {60'000, 65'000, 65'600, 80'000, 120'000}) {
+    const auto g =
+        detail::conv3d_geometry("rolling", {1, 8, 1, 16, 32768}, {16, 8, 1, 2, 1},
+                                {.padding = Triple(0, dilation / 2, 0), .dilation = Triple(1, dilation, 1)});
+    const TileShape tile{256, 16, 1, 8};
+    const auto p = cut_in_tiles(g, false, tile);
+    EXPECT_EQ(p.has_value(), dilation <= 65'000) << dilation;
+    if (!p) continue;
+    const int64_t last = int64_t{p->tiles} * tile.positions + tile.most_window +
+                         int64_t{p->row_groups - 1} * p->rows * p->row_shift;
+    EXPECT_LT(last, int64_t{1} << 31) << dilation;
+  }
+}
+
+TEST(Conv3dRollingPlan, DivisorsAreExact) {
+  std::mt19937_64 random(6);
+  for (const int64_t d : {1, 2, 3, 7, 66, 98, 255, 256, 65535, 65537, 2147483647})
+    for (const int64_t n : {int64_t{0}, d - 1, d, 2 * d - 1, int64_t{2147483647} / d * d - 1,
+                            int64_t{2147483647}, static_cast<int64_t>(random() >> 33)}) {
+      if (n < 0 || n > 2147483647) continue;
+      EXPECT_EQ(divisor_of(d).quotient(static_cast<int>(n)), n / d) << n << " / " << d;
+    }
 }
 
 }  // namespace

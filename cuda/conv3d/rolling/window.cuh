@@ -1,16 +1,16 @@
 #pragma once
 
-// What the two kernels of the flat plane (flat/kernel.cuh and rolling/kernel.cuh) share: the roles of warps,
-// the order of the sum, and how a window of input, and the weights for it, come to shared memory.
+// The roles of warps, the order of the sum, and how a window of input, and the weights for it, come to shared
+// memory.
 //
-// A window is what the taps of a tile read of one input plane (Note [The flat plane] in plan.h). In shared
+// A window is what the taps of a tile read of one input plane (Note [The flat plane] in plane.h). In shared
 // memory a k-block of its channels lies as [granule][position of the window][16 bytes], a granule being 4
 // channels of TF32 or 8 of 16 bits. That is a K-major operand of wgmma without swizzle, and stays one when it
 // starts at any other position: every tap is the same window, shifted. Each lane loads certain positions, so
 // loads from NCDHW coalesce and the 16-byte stores have no bank conflicts. Values are rounded once.
 
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/cuda/conv3d/rolling/plane.h>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace vox::cuda::conv::flat {
+namespace vox::cuda::conv::rolling {
 
 constexpr int consumer_warps = 8, loader_warps = 7;
 constexpr int block_threads = 32 * (consumer_warps + loader_warps + 1);
@@ -44,12 +44,11 @@ __device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F 
   (f(std::integral_constant<int, q>{}), ...);
 }
 
-/// f(k_block, group of taps along d, group of rows of taps), in order.
+/// f(k_block, group of rows of taps), in order.
 template <class F>
 __device__ __forceinline__ void for_each_pass(const Product& p, F f) {
   for (int k_block = 0; k_block < p.k_blocks; ++k_block)
-    for (int d = 0; d < p.depth_groups; ++d)
-      for (int rows = 0; rows < p.row_groups; ++rows) f(k_block, d, rows);
+    for (int rows = 0; rows < p.row_groups; ++rows) f(k_block, rows);
 }
 
 // ---- The input of a window --------------------------------------------------------------------------------
@@ -66,12 +65,10 @@ class LaneWindow {
   /// on.
   __device__ __forceinline__ void locate(int first_position, int first_image, int lane, const Product& p) {
     first_position_ = first_position, first_image_ = first_image;
-    if constexpr (!Tile::scaled) {
 #pragma unroll
-      for (int b = 0; b < batches; ++b) {
+    for (int b = 0; b < batches; ++b) {
 #pragma unroll
-        for (int u = 0; u < batch; ++u) from_[b][u] = place((b * batch + u) * 32 + lane, p);
-      }
+      for (int u = 0; u < batch; ++u) from_[b][u] = place((b * batch + u) * 32 + lane, p);
     }
   }
 
@@ -106,61 +103,6 @@ class LaneWindow {
     }
   }
 
-  /// The same where operands are scaled: all by one power of two, `scale` if that fits; else it becomes
-  /// another. The values lie in the plane as they came until the largest is known. False if f16 has no room
-  /// for one.
-  template <class Wait>
-  __device__ __forceinline__ bool load_scaled(const Storage* source, int left, uint4* plane, int lane,
-                                              const Product& p, Wait wait, float& scale) const {
-    static_assert(Tile::k_block_channels == granule && Tile::parts * sizeof(Element) == sizeof(float));
-    float most = 0, least = INFINITY;  // of the largest values of each position that are not 0
-#pragma unroll 1
-    for (int first = lane; first < p.window; first += batch * 32) {
-      uint32_t from[batch];
-#pragma unroll
-      for (int u = 0; u < batch; ++u) from[u] = place(first + u * 32, p);
-      float value[batch][granule];
-      load_granules(value, from, source, left, p);
-      if (first == lane) wait();
-#pragma unroll
-      for (int u = 0; u < batch; ++u) {
-        float here = 0;
-#pragma unroll
-        for (int c = 0; c < granule; ++c) here = larger_size(here, value[u][c]);
-        most = larger_size(most, here);
-        if (here != 0) least = fminf(least, here);
-        const int position = first + u * 32;
-        if (position >= p.window) continue;
-#pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          const float* const four = value[u] + part * 4;
-          reinterpret_cast<float4*>(plane)[part * p.window + position] = {four[0], four[1], four[2], four[3]};
-        }
-      }
-    }
-    // Compared as integers, so that NaN is the largest.
-    most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
-    scale = Tile::Operand::scale_for(most, scale);
-#pragma unroll 2
-    for (int position = lane; position < p.window; position += 32) {
-      float value[granule];
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const float4 four = reinterpret_cast<const float4*>(plane)[part * p.window + position];
-        value[part * 4] = four.x * scale, value[part * 4 + 1] = four.y * scale;
-        value[part * 4 + 2] = four.z * scale, value[part * 4 + 3] = four.w * scale;
-      }
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        alignas(16) Element bits[granule];
-#pragma unroll
-        for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[c], part);
-        plane[part * p.window + position] = *reinterpret_cast<const uint4*>(bits);
-      }
-    }
-    return Tile::Operand::range_holds(most) && least * scale >= Tile::Operand::full;
-  }
-
  private:
   using Element = typename Tile::Element;
   static constexpr int granule = Tile::granule;
@@ -193,12 +135,12 @@ class LaneWindow {
   }
 
   int first_position_, first_image_;
-  uint32_t from_[batches][batch];  // offsets of positions; too many registers where operands are scaled
+  uint32_t from_[batches][batch];  // offsets of positions
 };
 
 /// The same for 16-bit tensors, whose numbers need no conversion. A lane loads every 32nd run of `run`
 /// positions, 1 or 2 neighbours. Two neighbours are one aligned word of the input, or both outside; that
-/// needs p.in_words (plan.h). The granules of its positions are assembled from the halves of 8 loads.
+/// needs p.in_words (plane.h). The granules of its positions are assembled from the halves of 8 loads.
 template <class Tile, int run>
 class HalfWindow {
  public:
@@ -317,4 +259,4 @@ __device__ __forceinline__ void load_taps(const unsigned char* packed, int taps,
   }
 }
 
-}  // namespace vox::cuda::conv::flat
+}  // namespace vox::cuda::conv::rolling
