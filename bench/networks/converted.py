@@ -3,9 +3,8 @@
 
 PyTorch runs with TF32 and cuDNN's autotuning, contiguous and channels last; autocast to bf16, or f32. "inductor" and
 "backend voxgrad" are torch.compile, with "graphs" in the mode reduce-overhead; "captured" is a CUDA graph of the whole
-step, the optimizer's too. SegResNet is MONAI's, where that is
-installed. Memory is the peak of PyTorch's allocator, and what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the
-package's library."""
+step, the optimizer's too. SegResNet is MONAI's, where that is installed. Memory is the peak of PyTorch's allocator, and
+what voxgrad's pool holds at the end. VOXGRAD_LIBRARY names the package's library."""
 
 import argparse
 import importlib.util
@@ -65,6 +64,7 @@ def step_of(network, how, autocast):
 
 def captured(step):
     """What runs the step as one CUDA graph."""
+    torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):  # PyTorch's rule: warm up on another stream
         for _ in range(3):
             step()

@@ -109,6 +109,8 @@ void convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
   const Convolution c(x, weight, bias, steps);
   if (!y.defined()) return;
   Tensor result = c.lifted(y);
+  check<ShapeError>(result.shape() == (steps.transposed ? c.geometry.big_shape() : c.geometry.small_shape()),
+                    c.caller, ": the result has shape ", y.shape(), ", which does not fit");
   (steps.transposed ? conv_transpose3d_kernel : conv3d_kernel)
       .on(x.device(), c.caller)(c.input, c.lifted(weight), bias, result, c.geometry, steps.precision);
 }

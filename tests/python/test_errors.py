@@ -40,6 +40,8 @@ REFUSED = [
     (dict(dilation=2**62), ValueError, r"dilation must be below 2\^62 on every axis, got 4611686018427387904"),
     (dict(padding=2**62), ValueError, r"padding must be below 2\^62"),
     (dict(stride=2**70), ValueError, r"stride must be below 2\^62"),
+    (dict(stride=-2**70), ValueError, "must fit 64 bits"),
+    (dict(groups=2**64), ValueError, "must fit 64 bits"),
     (dict(groups=0), ValueError, "groups must be >= 1"),
     (dict(groups=3), ValueError, "groups must divide the input channels"),
     (dict(groups="1"), ValueError, "groups must be a whole number"),
@@ -120,8 +122,8 @@ def test_cuda_tensors_are_refused_by_a_build_without_cuda():
 @pytest.mark.skipif(why_no_cuda() is None, reason="voxgrad and this machine have CUDA")
 def test_without_cuda_every_call_says_so():
     from voxgrad.torch import _ops
-    on_cuda = (torch.float32, torch.device("cuda", 0), (1, 1, 3))
-    with pytest.raises(RuntimeError, match="conv1d: this build of voxgrad has no CUDA|no usable CUDA device"):
+    on_cuda = (torch.float32, torch.device("cuda", 0), (1, 1, 3), torch.strided)
+    with pytest.raises(RuntimeError, match="conv1d: .*(this build of voxgrad has no CUDA|no usable CUDA device)"):
         _ops._convolution(on_cuda, on_cuda, None, (1,), (1,), (0,), (1,), 1, False, "highest")
     with pytest.raises(RuntimeError, match="no CUDA|no usable CUDA device"):
         voxgrad.empty_cache()

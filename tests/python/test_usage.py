@@ -216,10 +216,12 @@ def some_functions(functions, **joined):
 def test_functions_in_pytorchs_transforms_and_graphs():
     x = torch.randn(1, 2, 4, 4, 4, dtype=torch.float64)
     ours, theirs = some_functions(voxgrad.torch.functional, negative_slope=0.1), some_functions(F)
+    in_graphs = [lambda f: torch.compile(lambda t: torch.func.jvp(f, (t,), (t,))[1], backend="eager"),
+                 lambda f: torch.compile(torch.func.grad(f), backend="eager")] if voxgrad.torch._version >= (2, 11) else []
     assert_close(ours(x), theirs(x), limit=1e-12)
     for transform in (torch.func.grad, lambda f: lambda t: torch.func.jvp(f, (t,), (t,))[1], torch.func.hessian,
                       lambda f: lambda t: torch.vmap(f)(t[None]), lambda f: torch.jit.trace(f, x),
-                      lambda f: torch.compile(f, fullgraph=True, backend="aot_eager")):
+                      lambda f: torch.compile(f, fullgraph=True, backend="aot_eager"), *in_graphs):
         assert_close(transform(ours)(x), transform(theirs)(x), limit=1e-10)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _capi, _library
+from . import _version
 
 NUMBERS = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.uint8: 3, torch.bool: 4, torch.bfloat16: 5,
            torch.float16: 6}  # of vox::DType
@@ -31,7 +32,8 @@ def name_of(axes, transposed):
 
 def _refuse_tangents(*tensors):
     """The ops of torch.library ignore tangents, so a forward-mode derivative of a gradient would be 0."""
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None
+                                              for t in tensors if t is not None):
         raise NotImplementedError("voxgrad: forward-mode derivatives of a gradient are not supported")
 
 
@@ -40,6 +42,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+# Whether torch.compile can trace a call of _transforms().
+_traceable = _version >= (2, 11)
 # What torch.cuda.current_stream() makes an object of; PyTorch without CUDA does not have it.
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -52,7 +56,11 @@ def is_plain(tensor):
 
 def in_transform():
     """Whether only PyTorch's ops know what is going on: transforms of torch.func, forward-mode derivatives, tracing."""
-    return _transforms() or torch._C._is_tracing() or forward_ad._current_level >= 0
+    if forward_ad._current_level >= 0:
+        return True
+    if compiling():
+        return _traceable and _transforms()
+    return _transforms() or torch._C._is_tracing()
 
 
 def is_foreign(tensor):
@@ -73,14 +81,12 @@ def address(tensor):
 # ---- Kernels of _kernels.cpp, by name -------------------------------------------------------------------------------
 
 def dense(tensor):
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"voxgrad: a tensor of {tensor.layout}; it computes strided tensors")
     return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()
 
 
 def _operand(tensor):
     """What a kernel must know of a tensor, beside its address."""
-    return tensor.dtype, tensor.device, tensor.shape
+    return tensor.dtype, tensor.device, tensor.shape, tensor.layout
 
 
 @functools.lru_cache(maxsize=4096)
@@ -89,7 +95,7 @@ def _described(values):
     arguments, operands, count = [], [], 0
     for value in values:
         if isinstance(value, tuple) and value and isinstance(value[0], torch.dtype):
-            dtype, device, shape = value
+            dtype, device, shape, _ = value
             operands += [NUMBERS[dtype], device.index if device.type == "cuda" else -1, len(shape), *shape]
             value = _capi.Result()
             value.place, count = count, count + 1
@@ -137,18 +143,22 @@ def _convolution(input, weight, bias, *steps):
     for argument, operand in (("input", input), ("weight", weight), ("bias", bias)):
         if operand is not None:
             _check_operand(function, argument, *operand)
-    if max(output_size, default=0) >= 2**63:
-        raise ValueError(f"{function}: a result of size {output_size} does not fit 64 bits")
+    if not all(-2**63 <= number < 2**63 for numbers in (*steps[:4], (groups,)) for number in numbers):
+        raise ValueError(f"{function}: sizes and options must fit 64 bits, got {steps[:4]} and {groups} groups")
     check = _described((input, weight, bias, None, *steps))
-    _call(b"convolution", check, [64] * check[-1]._length_)  # without a result it only checks
+    try:
+        _call(b"convolution", check, [64] * check[-1]._length_)  # without a result it only checks
+    except RuntimeError as error:  # of the device
+        raise RuntimeError(str(error).replace("convolution:", f"{function}:", 1)) from None
     channels = weight[2][1] * groups if transposed else weight[2][0]
     size = *input[2][:len(input[2]) - len(output_size) - 1], channels, *output_size
-    return size, _described((input, weight, bias, (*input[:2], size), *steps))
+    return size, _described((input, weight, bias, (*input[:2], size, torch.strided), *steps))
 
 
-def _check_operand(function, argument, dtype, device, shape):
-    if dtype not in COMPUTED:
-        raise TypeError(f"{function}: {argument} is a tensor of {dtype}; voxgrad computes {', '.join(map(str, COMPUTED))}")
+def _check_operand(function, argument, dtype, device, shape, layout):
+    if layout is not torch.strided or dtype not in COMPUTED:
+        raise TypeError(f"{function}: {argument} is a tensor of {dtype if layout is torch.strided else layout}; voxgrad "
+                        f"computes strided tensors of {', '.join(map(str, COMPUTED))}")
     if device.type not in ("cpu", "cuda"):
         raise RuntimeError(f"{function}: {argument} is on {device}; voxgrad computes on cpu and cuda")
     if device.type == "cuda" and not _library.has_cuda():
@@ -216,6 +226,12 @@ def _gradients(ctx, grad_output):
 
 def _compute_weight_grad(input, grad_output, kernel_size, stride, padding, dilation, groups, transposed, bias,
                          precision):
+    function = name_of(len(kernel_size), transposed) + " (gradient of the weight)"
+    for argument, tensor in (("input", input), ("grad_output", grad_output)):
+        _check_operand(function, argument, *_operand(tensor))
+        if tensor.dim() not in (len(kernel_size) + 1, len(kernel_size) + 2) or tensor.dim() != input.dim() or groups < 1:
+            raise ValueError(f"{function}: {argument} has shape {tuple(tensor.shape)}, input {tuple(input.shape)}, with "
+                             f"{len(kernel_size)} axes and {groups} groups")
     grads = _empty_weight_grad(input, grad_output, kernel_size, stride, padding, dilation, groups, transposed, bias,
                                precision)
     kernel(b"convolution_weight_grad", dense(input), dense(grad_output), grads[0], grads[1] if bias else None,
@@ -274,11 +290,10 @@ def _as_library_op(name, schema, compute, empty, save, gradients):
     torch.library.register_fake(name, empty)
     torch.library.register_autograd(name, gradients, setup_context=save)
     op = getattr(torch.ops.voxgrad, name.split("::")[1])
-    function = _as_function(name.replace("::", "_"), compute, save, gradients).__self__
-    apply = super(torch.autograd.Function, function).apply  # without the look for transforms, which is_plain() does
+    function = _as_function(name.replace("::", "_"), compute, save, gradients)
 
     def call(input, *others):
-        plain = apply if torch.is_grad_enabled() else compute
+        plain = function if torch.is_grad_enabled() else compute
         return (op if compiling() or not is_plain(input) else plain)(input, *others)
     return call
 

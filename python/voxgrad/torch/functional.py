@@ -392,10 +392,13 @@ def _or_pytorchs(name, function):
 
     @functools.wraps(function)
     def either(*args, **kwargs):
-        if is_custom_op if _ops.compiling() else not _ops.in_transform() and (is_custom_op or not _ops.modes()):
+        if not _ops.in_transform() and (is_custom_op or not _ops.compiling() and not _ops.modes()):
             return function(*args, **kwargs)
+        if theirs is None:
+            raise NotImplementedError(f"{name}: PyTorch {torch.__version__} has no such function, which is needed here")
         slope = kwargs.pop("negative_slope", 1.0) if name.endswith("_norm") else 1.0
-        kwargs.pop("precision", None)
+        _precision.current(kwargs.pop("precision", None))
+        kwargs.pop("inplace", None)
         result = theirs(*args, **kwargs)
         return result if slope == 1 else F.leaky_relu(result, slope)
     return either

@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from . import _precision, functional
-from ._ops import PLAIN, compiling, is_foreign, modes
+from ._ops import PLAIN, compiling, in_transform, is_foreign, modes
 
 
 # Whether PyTorch computes f32 on a CPU in layers of sizes at which voxgrad is slower, by bench/networks/layers_cpu.py.
@@ -44,7 +44,7 @@ class _Layer(_Own):
 
 class _Conv(_Layer):
     def _conv_forward(self, input, weight, bias):
-        if not compiling() and (is_foreign(input) or _on_cpu(input) and self._is_slow(input)):
+        if in_transform() or not compiling() and (is_foreign(input) or _on_cpu(input) and self._is_slow(input)):
             return super()._conv_forward(input, weight, bias)
         padding = self.padding
         if self.padding_mode != "zeros":
@@ -65,8 +65,8 @@ class _Conv(_Layer):
 
 class _ConvTranspose(_Layer):
     def forward(self, input, output_size=None):
-        if not compiling() and (is_foreign(input) or _on_cpu(input) and input.shape[0] > 1 and
-                                2**10 <= input.numel() < 2**19):
+        if in_transform() or not compiling() and (is_foreign(input) or _on_cpu(input) and input.shape[0] > 1 and
+                                                  2**10 <= input.numel() < 2**19):
             return super().forward(input, output_size)
         output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size,
                                               len(self.kernel_size), self.dilation)
