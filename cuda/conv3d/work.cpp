@@ -23,6 +23,9 @@ double as_double(int64_t i) { return static_cast<double>(i); }
 /// How often each of `workers` does one of `jobs`.
 double rounds(double jobs, double workers) { return std::ceil(jobs / workers); }
 
+/// Of a wgmma with this many columns, for 64 rows and 32 bytes of k: measured.
+double instruction_cycles(int64_t columns) { return as_double(std::max(columns / 2, 16 + columns / 4)); }
+
 /// Without those of taps that meet no cell.
 double multiply_adds(const Conv3dGeometry& g) {
   double pairs = 1;  // of a coarse cell and a tap that meets a fine one
@@ -174,12 +177,12 @@ std::optional<Work> rolling_work(const Conv3dGeometry& g, bool transposed, const
   const rolling::Product& p = plan.product;
   const double planes = as_double(std::max<int64_t>(plan.planes, p.d.taps)),  // a short march takes as long
       instructions = p.h.taps * p.w.taps * tile.positions / 64;
-  return Work{.products = planes * p.k_blocks * instructions *
-                          as_double(rolling::instruction_cycles(tile.taps_d * tile.channels)),
-              .loads = planes * p.k_blocks * p.row_groups * p.window * load_cycles(p, n),
-              .stores = planes * tile.positions * tile.channels,
-              .bytes = n.storage * numbers_of_grids(g),
-              .weights = weights(g)};
+  return Work{
+      .products = planes * p.k_blocks * instructions * instruction_cycles(tile.taps_d * tile.channels),
+      .loads = planes * p.k_blocks * p.row_groups * p.window * load_cycles(p, n),
+      .stores = planes * tile.positions * tile.channels,
+      .bytes = n.storage * numbers_of_grids(g),
+      .weights = weights(g)};
 }
 
 // ---- strided ----------------------------------------------------------------------------------------------
@@ -205,8 +208,7 @@ std::optional<Work> strided_work(const Conv3dGeometry& g, bool transposed, const
     positions += p.k_steps * p.kind[i].granule_pitch;
   }
   const double instruction =
-      tile.form == Form::wide ? 64
-                              : as_double(rolling::instruction_cycles(tile.channels)) * (n.split() ? 1.5 : 1);
+      tile.form == Form::wide ? 64 : instruction_cycles(tile.channels) * (n.split() ? 1.5 : 1);
   return Work{.products = turns * p.k_blocks * items * p.k_steps * tile.tiles * instruction,
               .loads = turns * p.k_blocks * positions,
               .rounds = turns,
@@ -228,7 +230,7 @@ std::optional<Work> gather_work(const Conv3dGeometry& g, bool transposed, const 
                turns = rounds(p.jobs, blocks) * rounds(columns, machine.multiprocessors);
   const double stages = turns * (p.depths * p.d.stride + tile.slots - 1) * p.k_blocks;
   return Work{.products = stages * p.taps * tile.tiles * tile.slots * (n.split() ? 3 : 1) *
-                          as_double(rolling::instruction_cycles(tile.channels)),
+                          instruction_cycles(tile.channels),
               .loads = stages * p.taps * tile.tiles,
               .rounds = turns,
               .stages = stages,

@@ -19,8 +19,7 @@ namespace {
 using namespace vox;
 using detail::NormStatistics;
 
-// ---- Convolutions of one, two or three axes. Their gradients, to any order, are composed of these two
-// ------
+// ---- Convolutions of one, two or three axes; all their gradients are composed of these two ---------------
 
 constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
 constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,

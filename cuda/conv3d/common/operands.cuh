@@ -138,7 +138,7 @@ struct F16x3 {
   static __device__ __forceinline__ float scale_for(float most) {
     return __uint_as_float(min(268 - (__float_as_uint(most) >> 23), 253u) << 23);
   }
-  /// The same for stages. Those of one scale are added up without a pause, so the scale of the plane before
+  /// The same for stages. Those of one scale are added up without a pause, so the scale of the stage before
   /// is kept if it is nearly as good. Else the new one has an even exponent, so that scales soon agree on
   /// data of one kind.
   static __device__ __forceinline__ float scale_for(float most, float before) {

@@ -108,7 +108,4 @@ inline int64_t shared_bytes(const Product& p, const TileShape& t) {
 /// not fit their types.
 std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, const TileShape& tile);
 
-/// Cycles of a wgmma with this many columns, for 64 rows and 32 bytes of k: measured.
-constexpr int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }
-
 }  // namespace vox::cuda::conv::rolling
