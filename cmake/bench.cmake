@@ -70,9 +70,16 @@ if(VOXGRAD_BUILD_TESTS AND Python3_FOUND)
 endif()
 if(VOXGRAD_HAS_CUDA)
   add_bench(conv3d_sweep conv3d/sweep.cu)
+  add_bench(conv3d_choice conv3d/choice.cpp)
   add_bench(conv3d_host conv3d/host.cu)
   add_bench(conv3d_mma_rate conv3d/mma_rate.cu)
   # The choice of kernels, judged by the times that an H200 took: the program needs no GPU to say what it chooses.
+  if(VOXGRAD_BUILD_TESTS)
+    add_test(NAME bench.conv3d_choice
+      COMMAND bench_conv3d_choice conv_transpose3d high 2,64,32,32,32 64,32,2,2,2 stride=2)
+    set_tests_properties(bench.conv3d_choice PROPERTIES LABELS cpu
+      PASS_REGULAR_EXPRESSION "conv3d\n  gather .*conv_transpose3d\n  strided +[0-9.]+ us = .* launch [+] .* products")
+  endif()
   if(VOXGRAD_BUILD_TESTS AND Python3_FOUND)
     set(tables measured_without_wgmma measured)
     foreach(wgmma RANGE 1)

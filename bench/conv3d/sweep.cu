@@ -5,7 +5,7 @@
 //
 // --all-rows        every row of the table that supports the problem; without it the chosen ones
 // --row NAME        these rows only
-// --list            print the same lines without times, but with the work of each row (Work in
+// --list            print the same lines without times, but with the work of each row (kinds_of_work in
 //                   cuda/conv3d/model/time.h); needs no GPU, and chooses as on an H200, or with
 //                   VOXGRAD_WGMMA=0 in the environment as on a GPU without wgmma
 // --seconds N       begin no geometry after so many seconds
@@ -140,11 +140,11 @@ std::vector<Row> rows_of(Conv3dPass pass, const vox::Conv3dGeometry& g, vox::DTy
   std::vector<Row> rows;
   for (const Precision& precision : dtype == vox::f32 ? std::span<const Precision>(of_f32) : of_others) {
     const auto candidates = vox::cuda::conv3d_candidates({pass, g, dtype, precision.value}, machine);
-    for (const auto& [kernel, work, microseconds] : candidates) {
-      auto row = std::ranges::find(rows, kernel, &Row::name);
-      if (row == rows.end()) row = rows.insert(rows.end(), {kernel, work});
+    for (const auto& candidate : candidates) {
+      auto row = std::ranges::find(rows, candidate.kernel, &Row::name);
+      if (row == rows.end()) row = rows.insert(rows.end(), {candidate.kernel, candidate.work});
       row->supports.push_back(precision);
-      if (kernel == candidates[0].kernel) row->chosen.push_back(precision);
+      if (candidate.kernel == candidates[0].kernel) row->chosen.push_back(precision);
     }
   }
   std::ranges::stable_partition(rows, [](const Row& row) { return !row.chosen.empty(); });
@@ -263,10 +263,8 @@ void measure(EventClock* clock, const Arguments& a, const Call& call, Conv3dPass
     std::printf("%s\t%s\t%s\t%s\t%s\t%s\t%s", call.names[0].c_str(), name_of(pass), vox::str(dtype).c_str(),
                 std::string(row.name).c_str(), time, joined(row.supports, ',', &Precision::name).c_str(),
                 joined(row.chosen, ',', &Precision::name).c_str());
-    const vox::cuda::conv::Work& w = row.work;
     if (!clock)
-      for (const double amount : {w.products, w.loads, w.rounds, w.stages, w.stores, w.bytes, w.weights})
-        std::printf("\t%.6g", amount);
+      for (const auto& kind : vox::cuda::conv::kinds_of_work) std::printf("\t%.6g", row.work.*kind.amount);
     std::puts("");
   }
 }

@@ -31,8 +31,8 @@ struct Row {
 
   std::string_view name;
   bool (*accepts)(const Conv3dProblem&);  // by dtype and precision
-  Numbers numbers;
-  bool wgmma;  // needed
+  Numbers numbers;  // what its work counts with, not always its arithmetic: f16 of f32 counts as TF32
+  bool wgmma;       // needed
   Forward forward = {};
   WeightGrad weight_grad = {};
   std::string_view redo = {};  // the row that computes the problem if this one fails: Note [Redo] in call.h
@@ -70,7 +70,9 @@ bool axes_fit_32_bits(const Conv3dGeometry& g) {
 constexpr bool hopper = true, any_gpu = false;
 
 /// Of the rows that support a problem, the one of least predicted time computes it; the order means nothing.
-/// {forward} and {weight gradient} are what says the work, and what runs.
+/// Which one that is cannot be read off the table: it follows from the plan of each row, by its work
+/// (work.cpp) and prices (prices.inc). `bench_conv3d_choice` says it for any layer, with the time of each
+/// kind of work. {forward} and {weight gradient} are what says the work, and what runs.
 // clang-format off
 constexpr Row table[]{
     {"direct",              all_numbers,     tf32,        any_gpu, {direct_work, direct},
@@ -219,8 +221,10 @@ std::vector<std::string_view> conv3d_kernel_names() {
 std::vector<Conv3dCandidate> conv3d_candidates(const Conv3dProblem& problem, const Machine& machine) {
   std::vector<Conv3dCandidate> candidates;
   for (const Row& r : table)
-    if (const auto work = r.work(problem, machine))
-      candidates.push_back({r.name, *work, predicted_time(*work, prices_of(r, problem))});
+    if (const auto work = r.work(problem, machine)) {
+      const Prices& price = prices_of(r, problem);
+      candidates.push_back({r.name, *work, price, predicted_time(*work, price)});
+    }
   std::ranges::stable_sort(candidates, {}, &Conv3dCandidate::microseconds);
   return candidates;
 }

@@ -25,10 +25,12 @@ struct Conv3dProblem {
 /// The names of all kernels.
 std::vector<std::string_view> conv3d_kernel_names();
 
-/// A kernel that supports a problem: the work that the problem is for it, and the predicted time.
+/// A kernel that supports a problem: the work that the problem is for it, what that work costs it, and the
+/// predicted time.
 struct Conv3dCandidate {
   std::string_view kernel;
   conv::Work work;
+  conv::Prices price;
   double microseconds;
 };
 

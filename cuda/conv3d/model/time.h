@@ -17,6 +17,15 @@ struct Work {
   double weights = 0;   ///< numbers of the weight, which are packed before
 };
 
+struct KindOfWork {
+  std::string_view name;
+  double Work::*amount;
+};
+inline constexpr KindOfWork kinds_of_work[]{{"products", &Work::products}, {"loads", &Work::loads},
+                                            {"rounds", &Work::rounds},     {"stages", &Work::stages},
+                                            {"stores", &Work::stores},     {"bytes", &Work::bytes},
+                                            {"weights", &Work::weights}};
+
 /// What work costs a kernel, in microseconds of an H200.
 struct Prices {
   std::string_view kernel, pass;
@@ -27,10 +36,9 @@ struct Prices {
 /// Predicted microseconds. All that a kernel does is added up, although it overlaps in part: with prices that
 /// are fitted to a sum, sums choose as well as maxima, and the price of one kind of work can be read.
 constexpr double predicted_time(const Work& work, const Prices& price) {
-  const Work& each = price.each;
-  return price.launch + work.products * each.products + work.loads * each.loads + work.rounds * each.rounds +
-         work.stages * each.stages + work.stores * each.stores + work.bytes * each.bytes +
-         work.weights * each.weights;
+  double microseconds = price.launch;
+  for (const KindOfWork& kind : kinds_of_work) microseconds += work.*kind.amount * price.each.*kind.amount;
+  return microseconds;
 }
 
 }  // namespace vox::cuda::conv
