@@ -51,13 +51,21 @@ InputFile::InputFile(const char* function, const std::filesystem::path& path) {
   check<IoError>(!error && stream.is_open(), where, ": cannot open (is it readable?)");
 }
 
+void read_exactly(std::istream& in, void* to, int64_t bytes, const std::string& where) {
+  in.read(static_cast<char*>(to), bytes);
+  check<IoError>(in.gcount() == bytes, where, ": cannot read ", bytes, " bytes, got ", in.gcount());
+}
+
+uint64_t number_at(std::string_view bytes, size_t at, size_t size) {
+  uint64_t value = 0;
+  for (size_t i = size; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  return value;
+}
+
 std::string read_whole(const char* function, const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  std::string bytes(error ? 0 : size, '\0');
-  check<IoError>(!error && in.read(bytes.data(), std::ssize(bytes)), function, ": cannot read ",
-                 path.string());
+  InputFile file(function, path);
+  std::string bytes(static_cast<size_t>(file.bytes), '\0');
+  read_exactly(file.stream, bytes.data(), file.bytes, str(function, ": ", path.string()));
   return bytes;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace vox::nn::detail {
 
@@ -12,6 +13,12 @@ struct InputFile {
   int64_t bytes = 0;
   std::ifstream stream;
 };
+
+/// Reads the next `bytes` bytes of a stream. Throws IoError, which starts with `where`, if there are fewer.
+void read_exactly(std::istream& in, void* to, int64_t bytes, const std::string& where);
+
+/// The little-endian number of `size` bytes at `at`.
+uint64_t number_at(std::string_view bytes, size_t at, size_t size);
 
 /// The bytes of a file. Throws IoError; the message starts with `function`.
 std::string read_whole(const char* function, const std::filesystem::path& path);

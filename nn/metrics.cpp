@@ -1,4 +1,3 @@
-#include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <fstream>
 #include <set>
 #include <string_view>
 
@@ -161,8 +160,7 @@ NpyHeader read_header(const nn::detail::Source& read, int64_t& bytes, const std:
   check<IoError>(major >= 1 && major <= 3 && minor == 0, where, ": versions 1.0, 2.0 and 3.0 are known, got ",
                  major, '.', minor);
   const std::string length = take(major == 1 ? 2 : 4);
-  int64_t count = 0;
-  for (size_t i = length.size(); i-- > 0;) count = count << 8 | static_cast<unsigned char>(length[i]);
+  const auto count = static_cast<int64_t>(nn::detail::number_at(length, 0, length.size()));
   check<IoError>(count <= max_npy_header_bytes, where, ": the header has at most ", max_npy_header_bytes,
                  " bytes, got ", count);
   return NpyHeaderReader(take(count), where).read();
@@ -174,8 +172,7 @@ Tensor read_array(const nn::detail::Source& read, int64_t bytes, const std::stri
   const int64_t size = size_of(header.dtype);
   check<IoError>(is_countable(header.shape, size), where, ": the elements of shape ", header.shape, " of ",
                  header.dtype, " overflow 64 bits");
-  int64_t needed = size;
-  for (const int64_t n : header.shape) needed *= n;
+  const int64_t needed = checked_numel("load_npy", header.shape) * size;
   check<IoError>(needed == bytes, where, ": the elements of shape ", header.shape, " of ", header.dtype,
                  " are ", needed, " bytes, got ", bytes);
 
@@ -224,11 +221,7 @@ std::string format_header(const Tensor& t) {
 }  // namespace
 
 Tensor nn::detail::read_npy(std::istream& in, int64_t bytes, const std::string& where) {
-  const auto read = [&](void* to, int64_t count) {
-    in.read(static_cast<char*>(to), count);
-    check<IoError>(in.gcount() == count, where, ": cannot read ", count, " bytes, got ", in.gcount());
-  };
-  return read_array(read, bytes, where);
+  return read_array([&](void* to, int64_t count) { read_exactly(in, to, count, where); }, bytes, where);
 }
 
 std::map<std::string, Tensor> nn::detail::read_npz(std::istream& in, int64_t bytes,

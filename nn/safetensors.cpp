@@ -1,15 +1,17 @@
+#include <voxgrad/nn/atomic_file.h>
 #include <voxgrad/nn/safetensors.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <tuple>
 
 namespace vox::nn::detail {
 
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr const char* metadata_name = "__metadata__";
 
@@ -31,17 +33,18 @@ const char* name_of(DType dtype) {
 /// A JSON string literal.
 std::string literal(const std::string& text) {
   try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
+    return Json(text).dump();
+  } catch (const Json::exception&) {
     throw ValueError(str("nn::save: names and metadata must be UTF-8, got ", in_quotes(text)));
   }
 }
 
 /// Receives the header piece by piece and refuses everything that is not allowed at that point. A parsed
-/// object would hide duplicate names (it keeps the last), and deep nesting could exhaust the stack.
-class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
+/// object would hide duplicate names (it keeps the last), deep nesting could exhaust the stack, and where
+/// memory is short its destructor, which allocates, would end the process.
+class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
-  explicit HeaderReader(const std::string& file) : file_(file) {}
+  explicit HeaderReader(const std::string& where) : where_(where) {}
 
   SafetensorsHeader take() { return std::move(header_); }
 
@@ -146,10 +149,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(double, const std::string& text) override {
     return unexpected("the number " + in_quotes(text));
   }
-  bool binary(nlohmann::json::binary_t&) override { return unexpected("binary data"); }
+  bool binary(Json::binary_t&) override { return unexpected("binary data"); }
 
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::json::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
     refuse("the header is JSON in UTF-8", str("at byte ", position, ": ", in_quotes(error.what())));
   }
 
@@ -157,7 +159,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (!ok) refuse(rule, got);
   }
   [[noreturn]] void refuse(const std::string& rule, const std::string& got) const {
-    throw IoError(str("nn::load: ", file_, ": ", rule, ", got ", got));
+    throw IoError(str(where_, ": ", rule, ", got ", got));
   }
 
  private:
@@ -202,7 +204,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     }
   }
 
-  const std::string& file_;
+  const std::string& where_;
   Place place_ = Place::start;
   std::set<std::string> names_;
   std::string name_;
@@ -211,19 +213,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   int offsets_ = 0;
   SafetensorsHeader header_;
 };
-
-/// Bytes of an entry's elements, or nothing if they do not fit 64 bits (even where another size is 0).
-std::optional<int64_t> element_bytes(const SafetensorsEntry& entry) {
-  int64_t bytes = size_of(entry.dtype);
-  bool empty = false;
-  for (int64_t size : entry.shape) {
-    if (size == 0)
-      empty = true;
-    else if (__builtin_mul_overflow(bytes, size, &bytes))
-      return std::nullopt;
-  }
-  return empty ? 0 : bytes;
-}
 
 }  // namespace
 
@@ -262,25 +251,23 @@ std::string format_header(const SafetensorsHeader& header) {
   return length + json;
 }
 
-int64_t parse_header_length(const std::string& file, const unsigned char (&first)[8], int64_t file_bytes) {
-  uint64_t length = 0;
-  for (size_t i = 0; i < 8; ++i) length |= uint64_t{first[i]} << (8 * i);
-  check<IoError>(length <= static_cast<uint64_t>(max_header_bytes), "nn::load: ", file,
-                 ": the header has at most ", max_header_bytes, " bytes, got ", length,
-                 " (is it a safetensors file?)");
-  check<IoError>(static_cast<int64_t>(length) <= file_bytes - 8, "nn::load: ", file,
+size_t parse_header_length(const std::string& where, const std::string& first, int64_t file_bytes) {
+  const uint64_t length = number_at(first, 0, 8);
+  check<IoError>(length <= static_cast<uint64_t>(max_header_bytes), where, ": the header has at most ",
+                 max_header_bytes, " bytes, got ", length, " (is it a safetensors file?)");
+  check<IoError>(static_cast<int64_t>(length) <= file_bytes - 8, where,
                  ": the header must end within the file, got a header of ", length, " bytes in a file of ",
                  file_bytes);
-  return static_cast<int64_t>(length);
+  return length;
 }
 
-SafetensorsHeader parse_header(const std::string& file, std::string_view json, int64_t data_bytes) {
-  HeaderReader reader(file);
+SafetensorsHeader parse_header(const std::string& where, std::string_view json, int64_t data_bytes) {
+  HeaderReader reader(where);
   reader.refuse_unless(json.starts_with('{'), "the header starts with '{'",
                        json.empty() ? "an empty header" : in_quotes(json.substr(0, 8)));
   // The parser stops at a zero byte and ignores the rest.
   reader.refuse_unless(json.find('\0') == json.npos, "the header is JSON in UTF-8", "a zero byte");
-  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  Json::sax_parse(json.begin(), json.end(), &reader);
   SafetensorsHeader header = reader.take();
 
   auto& entries = header.entries;
@@ -295,8 +282,10 @@ SafetensorsHeader parse_header(const std::string& file, std::string_view json, i
                          str(range, " where ", covered, " is next"));
     reader.refuse_unless(entry.end <= data_bytes, "data_offsets end within the data",
                          str(range, " with ", data_bytes, " bytes of data"));
-    const std::optional<int64_t> bytes = element_bytes(entry);
-    reader.refuse_unless(bytes == entry.end - entry.begin, "data_offsets span the tensor's elements",
+    const int64_t size = size_of(entry.dtype);
+    reader.refuse_unless(is_countable(entry.shape, size) &&
+                             checked_numel("nn::load", entry.shape) * size == entry.end - entry.begin,
+                         "data_offsets span the tensor's elements",
                          str(range, " for shape ", entry.shape, " of ", entry.dtype));
     covered = entry.end;
   }

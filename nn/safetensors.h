@@ -35,15 +35,16 @@ struct SafetensorsHeader {
 /// text is not UTF-8 or the header exceeds max_header_bytes.
 std::string format_header(const SafetensorsHeader& header);
 
-/// The length of the header, given the first 8 bytes of a file of `file_bytes`. Throws IoError that names
-/// `file` unless it is at most max_header_bytes and lies within the file.
-int64_t parse_header_length(const std::string& file, const unsigned char (&first)[8], int64_t file_bytes);
+/// The length of the header, given the first 8 bytes of a file of `file_bytes`. Throws IoError that starts
+/// with `where` unless it is at most max_header_bytes and lies within the file.
+size_t parse_header_length(const std::string& where, const std::string& first, int64_t file_bytes);
 
-/// Parses the header of a file with `data_bytes` after it. Throws IoError that names `file` unless it is one
-/// UTF-8 JSON object that starts with '{', without duplicate or unknown names at any level; every number is a
-/// plain integer >= 0; dtypes are known; no rank is above 8; products of sizes fit 64 bits; and the entries
-/// cover the data from 0 to its end without holes or overlaps, each with the bytes of its dtype and shape.
-SafetensorsHeader parse_header(const std::string& file, std::string_view json, int64_t data_bytes);
+/// Parses the header of a file with `data_bytes` after it. Throws IoError that starts with `where` unless it
+/// is one UTF-8 JSON object that starts with '{', without duplicate or unknown names at any level; every
+/// number is a plain integer >= 0; dtypes are known; no rank is above 8; products of sizes fit 64 bits; and
+/// the entries cover the data from 0 to its end without holes or overlaps, each with the bytes of its dtype
+/// and shape.
+SafetensorsHeader parse_header(const std::string& where, std::string_view json, int64_t data_bytes);
 
 /// `text` for messages: quoted, and cut if it is long.
 std::string in_quotes(std::string_view text);

@@ -37,21 +37,15 @@ detail::SafetensorsHeader describe(const StateDict& tensors, const Metadata& met
   return header;
 }
 
-void read(std::ifstream& in, const std::string& file, void* to, int64_t bytes) {
-  in.read(static_cast<char*>(to), bytes);
-  check<IoError>(in.gcount() == bytes, "nn::load: ", file, ": cannot read ", bytes, " bytes, got ",
-                 in.gcount());
-}
-
 /// The next tensor of the data.
-Tensor read_tensor(std::ifstream& in, const std::string& file, const detail::SafetensorsEntry& entry) {
+Tensor read_tensor(std::ifstream& in, const std::string& where, const detail::SafetensorsEntry& entry) {
   const Tensor t = empty(entry.shape, {entry.dtype});
   const auto* bytes = static_cast<const unsigned char*>(t.impl()->data());
   const int64_t count = entry.end - entry.begin;
-  if (count > 0) read(in, file, t.impl()->data(), count);
+  if (count > 0) detail::read_exactly(in, t.impl()->data(), count, where);
   if (entry.dtype == boolean) {
     const auto* bad = std::find_if(bytes, bytes + count, [](unsigned char b) { return b > 1; });
-    check<IoError>(bad == bytes + count, "nn::load: ", file, ": elements of BOOL are 0 or 1, got ",
+    check<IoError>(bad == bytes + count, where, ": elements of BOOL are 0 or 1, got ",
                    bad == bytes + count ? 0 : int{*bad}, " in ", detail::in_quotes(entry.name));
   }
   return t;
@@ -72,25 +66,25 @@ void save(const std::filesystem::path& path, const StateDict& tensors, const Met
 }
 
 LoadedFile load(const std::filesystem::path& path, Device device) {
-  const std::string file = path.string();
+  const std::string where = "nn::load: " + path.string();
   auto [file_bytes, in] = detail::InputFile("nn::load", path);
-  check<IoError>(file_bytes >= 8, "nn::load: ", file, ": a file has at least 8 bytes, got ", file_bytes);
+  check<IoError>(file_bytes >= 8, where, ": a file has at least 8 bytes, got ", file_bytes);
 
-  unsigned char first[8];
-  read(in, file, first, 8);
-  const bool is_zip = std::equal(first, first + 4, "PK\3\4"), is_pickle = first[0] == 0x80 && first[1] == 2;
+  std::string first(8, '\0');
+  detail::read_exactly(in, first.data(), 8, where);
+  const bool is_zip = first.starts_with("PK\3\4"), is_pickle = first.starts_with("\x80\2");
   check<IoError>(
-      !is_zip && !is_pickle, "nn::load: ", file, ": this is a file of ",
+      !is_zip && !is_pickle, where, ": this is a file of ",
       is_zip ? "torch.save (or another zip archive)" : "torch.save before PyTorch 1.6",
       "; convert it in Python with safetensors.torch.save_file(torch.load(...), ...): see docs/porting.md");
-  std::string json(static_cast<size_t>(detail::parse_header_length(file, first, file_bytes)), '\0');
-  read(in, file, json.data(), static_cast<int64_t>(json.size()));
-  const int64_t data_bytes = file_bytes - 8 - static_cast<int64_t>(json.size());
-  detail::SafetensorsHeader header = detail::parse_header(file, json, data_bytes);
+  std::string json(detail::parse_header_length(where, first, file_bytes), '\0');
+  detail::read_exactly(in, json.data(), std::ssize(json), where);
+  const int64_t data_bytes = file_bytes - 8 - std::ssize(json);
+  detail::SafetensorsHeader header = detail::parse_header(where, json, data_bytes);
 
   LoadedFile loaded{{}, std::move(header.metadata)};
   for (const auto& entry : header.entries)  // in the order of the data
-    loaded.tensors.emplace(entry.name, read_tensor(in, file, entry).to(device));
+    loaded.tensors.emplace(entry.name, read_tensor(in, where, entry).to(device));
   return loaded;
 }
 

@@ -1,4 +1,5 @@
 #include <voxgrad/core/check.h>
+#include <voxgrad/nn/atomic_file.h>
 #include <voxgrad/nn/safetensors.h>
 #include <voxgrad/nn/zip.h>
 
@@ -22,13 +23,6 @@ constexpr uint64_t local_signature = 0x04034b50, entry_signature = 0x02014b50, e
 constexpr int64_t longest_comment = 0xffff;
 constexpr uint64_t in_zip64 = 0xffffffff;  // says that the number is in a field of 64 bits
 
-/// A little-endian number of `size` bytes.
-uint64_t number(std::string_view bytes, size_t at, size_t size) {
-  uint64_t value = 0;
-  for (size_t i = size; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
-  return value;
-}
-
 /// Reads parts of an archive, and throws unless they lie within.
 class Archive {
  public:
@@ -42,9 +36,7 @@ class Archive {
     std::string text(size, '\0');
     in_.clear();
     in_.seekg(static_cast<std::streamoff>(begin));
-    in_.read(text.data(), static_cast<std::streamsize>(size));
-    check<IoError>(static_cast<uint64_t>(in_.gcount()) == size, where_, ": cannot read ", size, " bytes at ",
-                   begin, ", got ", in_.gcount());
+    read_exactly(in_, text.data(), static_cast<int64_t>(size), str(where_, ": ", what, " at ", begin));
     return text;
   }
 
@@ -71,25 +63,26 @@ Directory find_directory(Archive& archive, int64_t archive_bytes) {
                                         "the end of the archive");
   int64_t at = tail_bytes - end_bytes;
   const auto is_end = [&](size_t i) {
-    return number(tail, i, 4) == end_signature && i + end_bytes + number(tail, i + 20, 2) == tail.size();
+    return number_at(tail, i, 4) == end_signature &&
+           i + end_bytes + number_at(tail, i + 20, 2) == tail.size();
   };
   while (at >= 0 && !is_end(static_cast<size_t>(at))) --at;
   archive.refuse_unless(at >= 0, "a zip archive ends with its directory",
                         "no end of one (is it an .npz file?)");
   const auto end = std::string_view(tail).substr(static_cast<size_t>(at));
-  Directory directory{number(end, 16, 4), number(end, 12, 4), number(end, 10, 2)};
-  uint64_t disks = number(end, 4, 2) | number(end, 6, 2);
+  Directory directory{number_at(end, 16, 4), number_at(end, 12, 4), number_at(end, 10, 2)};
+  uint64_t disks = number_at(end, 4, 2) | number_at(end, 6, 2);
 
   const int64_t locator_begin = tail_begin + at - locator_bytes;
   if (locator_begin >= 0) {
     const std::string locator =
         archive.read(static_cast<uint64_t>(locator_begin), locator_bytes, "a locator");
-    if (number(locator, 0, 4) == locator_signature) {
-      const std::string end64 = archive.read(number(locator, 8, 8), end64_bytes, "the zip64 end");
-      archive.refuse_unless(number(end64, 0, 4) == end64_signature, "a zip64 locator leads to a zip64 end",
+    if (number_at(locator, 0, 4) == locator_signature) {
+      const std::string end64 = archive.read(number_at(locator, 8, 8), end64_bytes, "the zip64 end");
+      archive.refuse_unless(number_at(end64, 0, 4) == end64_signature, "a zip64 locator leads to a zip64 end",
                             "another record");
-      directory = {number(end64, 48, 8), number(end64, 40, 8), number(end64, 32, 8)};
-      disks = number(end64, 16, 4) | number(end64, 20, 4);
+      directory = {number_at(end64, 48, 8), number_at(end64, 40, 8), number_at(end64, 32, 8)};
+      disks = number_at(end64, 16, 4) | number_at(end64, 20, 4);
     }
   }
   archive.refuse_unless(disks == 0, "an archive is one file", "a part of several");
@@ -100,7 +93,7 @@ Directory find_directory(Archive& archive, int64_t archive_bytes) {
 void read_zip64(const Archive& archive, std::string_view extra, std::array<uint64_t*, 3> numbers,
                 const std::string& name) {
   while (extra.size() >= 4) {
-    const uint64_t id = number(extra, 0, 2), size = number(extra, 2, 2);
+    const uint64_t id = number_at(extra, 0, 2), size = number_at(extra, 2, 2);
     archive.refuse_unless(size <= extra.size() - 4, "extra fields lie within their record", in_quotes(name));
     if (id == 1) {
       size_t at = 4;
@@ -108,7 +101,7 @@ void read_zip64(const Archive& archive, std::string_view extra, std::array<uint6
         if (*n != in_zip64) continue;
         archive.refuse_unless(at + 8 <= 4 + size, "a zip64 field has the numbers that its record lacks",
                               in_quotes(name));
-        *n = number(extra, at, 8);
+        *n = number_at(extra, at, 8);
         at += 8;
       }
       return;
@@ -160,11 +153,6 @@ class Checksum {
   uint32_t state_ = ~uint32_t{0};
 };
 
-void read_stored(std::istream& in, void* to, int64_t bytes, const std::string& where) {
-  in.read(static_cast<char*>(to), bytes);
-  check<IoError>(in.gcount() == bytes, where, ": cannot read ", bytes, " bytes, got ", in.gcount());
-}
-
 #if VOXGRAD_HAS_ZLIB
 
 /// Unpacks the member that begins at the stream's position.
@@ -196,7 +184,7 @@ class Inflater {
     if (z_.avail_in == 0 && left_ > 0) {
       z_.avail_in = static_cast<uInt>(std::min<int64_t>(left_, std::ssize(buffer_)));
       z_.next_in = buffer_.data();
-      read_stored(in_, buffer_.data(), z_.avail_in, where_);
+      read_exactly(in_, buffer_.data(), z_.avail_in, where_);
       left_ -= z_.avail_in;
     }
     const int result = inflate(&z_, Z_NO_FLUSH);
@@ -224,11 +212,11 @@ std::vector<ZipMember> read_zip_directory(std::istream& in, int64_t archive_byte
   std::vector<std::pair<int64_t, int64_t>> ranges;
   std::string_view rest = entries;
   for (uint64_t i = 0; i < directory.members; ++i) {
-    archive.refuse_unless(rest.size() >= entry_bytes && number(rest, 0, 4) == entry_signature,
+    archive.refuse_unless(rest.size() >= entry_bytes && number_at(rest, 0, 4) == entry_signature,
                           "the directory has an entry for every member",
                           str(i, " entries for ", directory.members, " members"));
-    const uint64_t name_bytes = number(rest, 28, 2), extra_bytes = number(rest, 30, 2),
-                   all_bytes = entry_bytes + name_bytes + extra_bytes + number(rest, 32, 2);
+    const uint64_t name_bytes = number_at(rest, 28, 2), extra_bytes = number_at(rest, 30, 2),
+                   all_bytes = entry_bytes + name_bytes + extra_bytes + number_at(rest, 32, 2);
     archive.refuse_unless(all_bytes <= rest.size(), "entries lie within the directory", str("entry ", i));
     ZipMember member;
     member.name = rest.substr(entry_bytes, name_bytes);
@@ -236,21 +224,22 @@ std::vector<ZipMember> read_zip_directory(std::istream& in, int64_t archive_byte
                           in_quotes(member.name));
     archive.refuse_unless(names.insert(member.name).second, "no name of a member comes twice",
                           in_quotes(member.name));
-    archive.refuse_unless((number(rest, 8, 2) & 1) == 0, "members are not encrypted", in_quotes(member.name));
-    const uint64_t method = number(rest, 10, 2);
+    archive.refuse_unless((number_at(rest, 8, 2) & 1) == 0, "members are not encrypted",
+                          in_quotes(member.name));
+    const uint64_t method = number_at(rest, 10, 2);
     archive.refuse_unless(method == 0 || method == 8, "members are stored or deflated (methods 0 and 8)",
                           str("method ", method, " for ", in_quotes(member.name)));
     member.deflated = method == 8;
-    member.crc = static_cast<uint32_t>(number(rest, 16, 4));
-    uint64_t packed = number(rest, 20, 4), bytes = number(rest, 24, 4), local = number(rest, 42, 4);
+    member.crc = static_cast<uint32_t>(number_at(rest, 16, 4));
+    uint64_t packed = number_at(rest, 20, 4), bytes = number_at(rest, 24, 4), local = number_at(rest, 42, 4);
     read_zip64(archive, rest.substr(entry_bytes + name_bytes, extra_bytes), {&bytes, &packed, &local},
                member.name);
     rest.remove_prefix(all_bytes);
 
     const std::string header = archive.read(local, local_bytes, "the header of a member");
-    archive.refuse_unless(number(header, 0, 4) == local_signature, "the directory leads to members",
+    archive.refuse_unless(number_at(header, 0, 4) == local_signature, "the directory leads to members",
                           in_quotes(member.name));
-    const uint64_t begin = local + local_bytes + number(header, 26, 2) + number(header, 28, 2);
+    const uint64_t begin = local + local_bytes + number_at(header, 26, 2) + number_at(header, 28, 2);
     const auto all = static_cast<uint64_t>(archive_bytes);
     archive.refuse_unless(begin <= all && packed <= all - begin, "every member lies within the archive",
                           str(packed, " bytes at ", begin, " for ", in_quotes(member.name)));
@@ -295,7 +284,7 @@ void read_zip_member(std::istream& archive, const ZipMember& member, const std::
                   "of savez_compressed, or build voxgrad where CMake finds zlib");
 #endif
   } else {
-    checked([&](void* to, int64_t bytes) { read_stored(archive, to, bytes, where); });
+    checked([&](void* to, int64_t bytes) { read_exactly(archive, to, bytes, where); });
   }
   check<IoError>(left == 0, where, ": ", left, " bytes follow what was read");
   check<IoError>(checksum.value() == member.crc, where, ": the checksum is wrong; the file is damaged");
