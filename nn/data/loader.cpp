@@ -81,9 +81,9 @@ class Staging {
 }  // namespace
 
 struct Loader::Epoch::State {
-  const Get get;
-  const LoaderOptions options;
-  const int64_t number, batches, size, ahead;
+  const Loader loader;
+  const LoaderOptions& options = loader.options_;
+  const int64_t number, batches = loader.batches(), ahead = options.threads * options.prefetch;
   const std::vector<int64_t> indices;  // see order()
 
   /// A batch, or what was thrown for it.
@@ -100,16 +100,8 @@ struct Loader::Epoch::State {
   std::vector<std::thread> threads;
   std::optional<Staging> staging;  // of the callers, if there are no threads
 
-  State(const Get& g, const LoaderOptions& o, int64_t epoch, int64_t count, int64_t examples, int64_t first)
-      : get(g),
-        options(o),
-        number(epoch),
-        batches(count),
-        size(examples),
-        ahead(o.threads * o.prefetch),
-        indices(order(examples, o, epoch)),
-        begun(first),
-        taken(first) {}
+  State(const Loader& of, int64_t epoch, int64_t first)
+      : loader(of), number(epoch), indices(order(of.size_, options, epoch)), begun(first), taken(first) {}
   ~State() {
     {
       const std::lock_guard lock(mutex);
@@ -122,12 +114,12 @@ struct Loader::Epoch::State {
   Sample make(int64_t batch, Staging& staging_memory) const {
     const auto guard = no_grad();
     const int64_t begin = batch * options.batch_size;
-    const int64_t end = begin + std::min(options.batch_size, size - begin);
+    const int64_t end = begin + std::min(options.batch_size, loader.size_ - begin);
     std::vector<Sample> samples;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t index = options.shuffle ? indices[static_cast<size_t>(i)] : i;
       Generator random(random_number(~options.seed, number, index));
-      samples.push_back(get(index, random));
+      samples.push_back(loader.get_(index, random));
       check_like(samples[0], samples.back(), index);
     }
     Sample result;
@@ -222,7 +214,7 @@ Loader::Epoch Loader::epoch(Int number, Int first) const {
   check<ValueError>(number >= 0, "Loader::epoch: the number must be >= 0, got ", number);
   check<ValueError>(first >= 0 && first <= batches(), "Loader::epoch: the first batch must be from 0 to ",
                     batches(), ", got ", first);
-  auto state = std::make_unique<Epoch::State>(get_, options_, number, batches(), size_, first);
+  auto state = std::make_unique<Epoch::State>(*this, number, first);
   try {
     for (int64_t i = 0; i < std::min(options_.threads, batches() - first); ++i)
       state->threads.emplace_back([s = state.get()] { s->work(); });
