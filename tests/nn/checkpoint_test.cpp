@@ -106,6 +106,8 @@ TEST_P(CheckpointTest, AFileThatDoesNotFitChangesNothing) {
   run.checkpoint.save(path_);
   const std::string before = read_bytes(path_);
   LoadedFile file = load(path_);
+  for (const char* count : {"plateau.num_bad_epochs", "plateau.cooldown_counter", "scaler.growth_tracker"})
+    EXPECT_EQ(file.tensors.at(count).dtype(), i64) << count;
   const auto refused = [&](const char* text, auto change) {
     StateDict damaged = file.tensors;
     change(damaged);
@@ -122,6 +124,11 @@ TEST_P(CheckpointTest, AFileThatDoesNotFitChangesNothing) {
   refused("'step'", [](StateDict& d) { d["step.value"] = zeros({2}, {i64}); });
   refused("'network'", [](StateDict& d) { d.erase("network.last.bias"); });
   refused("'scaler'", [](StateDict& d) { d["scaler.scale"] = full({}, -1, {f64}); });
+  refused("'scaler': GradScaler::load_state_dict: 'scale': item: needs exactly one element, got shape (3,)",
+          [](StateDict& d) { d["scaler.scale"] = ones({3}, {f64}); });
+  refused("'growth_tracker' is missing", [](StateDict& d) { d.erase("scaler.growth_tracker"); });
+  refused("'best' is missing", [](StateDict& d) { d.erase("plateau.best"); });
+  refused("'plateau'", [](StateDict& d) { d["plateau.lr"] = ones({2}, {f64}); });
   EXPECT_THROW(run.checkpoint.load(folder_ / "missing.safetensors"), IoError);
 }
 

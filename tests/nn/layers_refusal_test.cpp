@@ -1,4 +1,4 @@
-#include "tests/support/test.h"
+#include "tests/nn/layers.h"
 
 // Layers refuse impossible options at construction, with the messages of their ops, and inputs that do not
 // fit.
@@ -9,11 +9,10 @@ namespace {
 constexpr int64_t huge = std::numeric_limits<int64_t>::max();
 
 TEST(LayersRefusalTest, ImpossibleOptions) {
-  const TensorOptions ints{.dtype = i64};
   const char* const positive = ": in_channels, out_channels and groups must be positive, got ";
-  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 0, .out_channels = 1, .kernel_size = 1}),
+  EXPECT_REFUSED(ValueError, nn::Conv3d(conv<nn::Conv3d>(0, 1, 1)),
                  str("nn::Conv3d", positive, "0, 1 and 1"));
-  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 1, .out_channels = -1, .kernel_size = 1}),
+  EXPECT_REFUSED(ValueError, nn::Conv3d(conv<nn::Conv3d>(1, -1, 1)),
                  str("nn::Conv3d", positive, "1, -1 and 1"));
   EXPECT_REFUSED(ValueError,
                  nn::ConvTranspose2d({.in_channels = 2, .out_channels = 2, .kernel_size = 1, .groups = 0}),
@@ -23,10 +22,9 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
   EXPECT_REFUSED(ValueError,
                  nn::ConvTranspose3d({.in_channels = 2, .out_channels = 3, .kernel_size = 1, .groups = 2}),
                  "nn::ConvTranspose3d: groups = 2 must divide in_channels = 2 and out_channels = 3");
-  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = {1, 0, 1}}),
+  EXPECT_REFUSED(ValueError, nn::Conv3d(conv<nn::Conv3d>(1, 1, {1, 0, 1})),
                  "nn::Conv3d: kernel_size must be >= 1 on every axis");
-  EXPECT_REFUSED(ValueError, nn::Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = -3}),
-                 "nn::Conv1d: kernel_size must be >= 1");
+  EXPECT_REFUSED(ValueError, nn::Conv1d(conv<nn::Conv1d>(1, 1, -3)), "nn::Conv1d: kernel_size must be >= 1");
   EXPECT_REFUSED(ValueError, nn::Linear({.in_features = -1, .out_features = 1}),
                  "nn::Linear: in_features and out_features must be >= 0, got -1 and 1");
   EXPECT_REFUSED(ValueError, nn::Linear({.in_features = 1, .out_features = -1}),
@@ -52,22 +50,6 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
                  "nn::BatchNorm3d: momentum must be finite, got inf");
   for (const double p : {-0.1, 1.1, nan})
     EXPECT_REFUSED(ValueError, nn::Dropout({.p = p}), "nn::Dropout: p must be in [0, 1], got ");
-
-  const char* const rule = ": needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16";
-  EXPECT_REFUSED(DTypeError, nn::Linear({.in_features = 1, .out_features = 1, .tensor = ints}),
-                 str("nn::Linear", rule));
-  EXPECT_REFUSED(DTypeError, nn::Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}),
-                 "nn::Linear: needs a floating dtype, got u8");
-  EXPECT_REFUSED(DTypeError,
-                 nn::Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = ints}),
-                 str("nn::Conv1d", rule));
-  EXPECT_REFUSED(DTypeError,
-                 nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = ints}),
-                 str("nn::Conv3d", rule));
-  EXPECT_REFUSED(DTypeError, nn::InstanceNorm2d({.num_features = 1, .tensor = ints}),
-                 str("nn::InstanceNorm2d", rule));
-  EXPECT_REFUSED(DTypeError, nn::BatchNorm3d({.num_features = 1, .tensor = ints}),
-                 str("nn::BatchNorm3d", rule));
 }
 
 /// The type of the error that f throws, and its message after the function's name.
@@ -104,52 +86,30 @@ nn::Spatial<dims> on_axis(int at, int64_t value, int64_t others) {
 
 template <int dims>
 void check_convolutions() {
-  const Tensor x = zeros(dims == 1 ? Shape{1, 1, 9} : dims == 2 ? Shape{1, 1, 9, 9} : Shape{1, 1, 9, 9, 9});
-  const Tensor w = zeros(dims == 1 ? Shape{1, 1, 2} : dims == 2 ? Shape{1, 1, 2, 2} : Shape{1, 1, 2, 2, 2});
-  const auto conv = std::get<dims - 1>(std::tuple(&conv1d, &conv2d, &conv3d));
-  const auto transposed =
-      std::get<dims - 1>(std::tuple(&conv_transpose1d, &conv_transpose2d, &conv_transpose3d));
   using Conv = nn::Conv<dims>;
   using Transposed = nn::ConvTranspose<dims>;
+  using Numbers = nn::Spatial<dims>;
+  Shape nines{1, 1}, twos{1, 1};
+  for (int axis = 0; axis < dims; ++axis) nines.push_back(9), twos.push_back(2);
+  const Tensor x = zeros(nines), w = zeros(twos);
   const std::string axes = std::to_string(dims) + "d";
-  const auto check_both = [&](const typename Conv::Options& o) {
-    expect_same_refusal<Conv>("nn::Conv" + axes, o, "conv" + axes, [&] {
-      conv(x, w, {}, {.stride = o.stride, .padding = o.padding, .dilation = o.dilation});
-    });
-    const typename Transposed::Options t{.in_channels = 1,
-                                         .out_channels = 1,
-                                         .kernel_size = 2,
-                                         .stride = o.stride,
-                                         .padding = o.padding,
-                                         .dilation = o.dilation};
-    expect_same_refusal<Transposed>("nn::ConvTranspose" + axes, t, "conv_transpose" + axes, [&] {
-      transposed(x, w, {}, {.stride = t.stride, .padding = t.padding, .dilation = t.dilation});
-    });
+  const auto check_transposed = [&](const typename Transposed::Options& o) {
+    expect_same_refusal<Transposed>("nn::ConvTranspose" + axes, o, "conv_transpose" + axes,
+                                    [&] { op_of<dims>(o, x, w, {}); });
+  };
+  const auto check_both = [&](const Numbers& stride, const Numbers& padding, const Numbers& dilation) {
+    const auto o = conv<Conv>(1, 1, 2, stride, padding, dilation);
+    expect_same_refusal<Conv>("nn::Conv" + axes, o, "conv" + axes, [&] { op_of<dims>(o, x, w, {}); });
+    check_transposed(transposed<Transposed>(1, 1, 2, stride, padding, 0, dilation));
   };
   for (int at = 0; at < dims; ++at) {
-    for (const int64_t stride : {0, -2})
-      check_both(
-          {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .stride = on_axis<dims>(at, stride, 1)});
+    for (const int64_t stride : {0, -2}) check_both(on_axis<dims>(at, stride, 1), 0, 1);
     for (const int64_t padding : {int64_t{-1}, huge, huge / 2 + 1})
-      check_both(
-          {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .padding = on_axis<dims>(at, padding, 0)});
-    for (const int64_t dilation : {0, -1})
-      check_both({.in_channels = 1,
-                  .out_channels = 1,
-                  .kernel_size = 2,
-                  .dilation = on_axis<dims>(at, dilation, 1)});
-    for (const int64_t padding : {int64_t{-1}, int64_t{3}, huge}) {
-      const auto stride = on_axis<dims>(at, 3, 2), output_padding = on_axis<dims>(at, padding, 0);
-      expect_same_refusal<Transposed>(
-          "nn::ConvTranspose" + axes,
-          typename Transposed::Options{.in_channels = 1,
-                                       .out_channels = 1,
-                                       .kernel_size = 2,
-                                       .stride = stride,
-                                       .output_padding = output_padding},
-          "conv_transpose" + axes,
-          [&] { transposed(x, w, {}, {.stride = stride, .output_padding = output_padding}); });
-    }
+      check_both(1, on_axis<dims>(at, padding, 0), 1);
+    for (const int64_t dilation : {0, -1}) check_both(1, 0, on_axis<dims>(at, dilation, 1));
+    for (const int64_t padding : {int64_t{-1}, int64_t{3}, huge})
+      check_transposed(
+          transposed<Transposed>(1, 1, 2, on_axis<dims>(at, 3, 2), 0, on_axis<dims>(at, padding, 0)));
   }
 }
 
@@ -205,61 +165,47 @@ TEST(LayersRefusalTest, InputsThatDoNotFitTheLayer) {
   nn::InstanceNorm2d instance({.num_features = 2});
   nn::GroupNorm group({.num_groups = 1, .num_channels = 2});
   nn::LayerNorm layer({.normalized_shape = {2}});
-  nn::Dropout dropout;
+  const auto refuses = [](auto& module, const Shape& input, const std::string& message) {
+    EXPECT_REFUSED(ShapeError, module(ones(input)), message);
+  };
   const std::string rule = "nn::Conv3d: the input must be (N, 2, D, H, W) or (2, D, H, W), got ";
-  EXPECT_REFUSED(ShapeError, conv(ones({5, 5, 5})), rule + "(5,5,5)");
-  EXPECT_REFUSED(ShapeError, conv(ones({1, 5, 5, 5})), rule + "(1,5,5,5)");
-  EXPECT_REFUSED(ShapeError, conv(ones({1, 3, 5, 5, 5})), rule + "(1,3,5,5,5)");
-  EXPECT_REFUSED(ShapeError, conv(ones({2})), rule + "(2,)");
-  EXPECT_REFUSED(ShapeError, transposed(ones({5})),
-                 "nn::ConvTranspose1d: the input must be (N, 2, L) or (2, L), got (5,)");
+  refuses(conv, {5, 5, 5}, rule + "(5,5,5)");
+  refuses(conv, {1, 5, 5, 5}, rule + "(1,5,5,5)");
+  refuses(conv, {1, 3, 5, 5, 5}, rule + "(1,3,5,5,5)");
+  refuses(conv, {2}, rule + "(2,)");
+  refuses(transposed, {5}, "nn::ConvTranspose1d: the input must be (N, 2, L) or (2, L), got (5,)");
   const std::string last = "nn::Linear: the input's last size must be in_features = 2, got shape ";
-  EXPECT_REFUSED(ShapeError, linear(ones({4})), last + "(4,)");
-  EXPECT_REFUSED(ShapeError, linear(ones({})), last + "()");
+  refuses(linear, {4}, last + "(4,)");
+  refuses(linear, {}, last + "()");
 
-  EXPECT_REFUSED(ShapeError, batch1(ones({2, 2, 2, 2})),
-                 "nn::BatchNorm1d: the input must be (N, 2, L) or without L, got (2,2,2,2)");
-  EXPECT_REFUSED(ShapeError, batch2(ones({2, 2})),
-                 "nn::BatchNorm2d: the input must be (N, 2, H, W), got (2,2)");
-  EXPECT_REFUSED(ShapeError, batch3(ones({2, 2, 2, 2})),
-                 "nn::BatchNorm3d: the input must be (N, 2, D, H, W), got ");
-  EXPECT_REFUSED(ShapeError, batch3(ones({2, 3, 2, 2, 2})),
-                 "nn::BatchNorm3d: the input must be (N, 2, D, H, W), got ");
-  EXPECT_REFUSED(ShapeError, batch3(ones({1, 2, 1, 1, 1})), "nn::BatchNorm3d: ");
+  refuses(batch1, {2, 2, 2, 2}, "nn::BatchNorm1d: the input must be (N, 2, L) or without L, got (2,2,2,2)");
+  refuses(batch2, {2, 2}, "nn::BatchNorm2d: the input must be (N, 2, H, W), got (2,2)");
+  refuses(batch3, {2, 2, 2, 2}, "nn::BatchNorm3d: the input must be (N, 2, D, H, W), got ");
+  refuses(batch3, {2, 3, 2, 2, 2}, "nn::BatchNorm3d: the input must be (N, 2, D, H, W), got ");
+  refuses(batch3, {1, 2, 1, 1, 1}, "nn::BatchNorm3d: ");
   EXPECT_EQ(batch3.num_batches_tracked.item<int64_t>(), 0);
   batch3.eval();
   EXPECT_EQ(batch3(ones({1, 2, 1, 1, 1})).numel(), 2);
-  EXPECT_REFUSED(ShapeError, instance(ones({2, 3, 4, 4})),
-                 "nn::InstanceNorm2d: the input must be (N, 2, H, W), or without N, got (2,3,4,4)");
-  EXPECT_REFUSED(ShapeError, instance(ones({2, 2})), "nn::InstanceNorm2d: the input must be (N, 2, H, W)");
-  EXPECT_REFUSED(ShapeError, instance(ones({1, 2, 1, 1})), "nn::InstanceNorm2d: ");
-  EXPECT_REFUSED(ShapeError, group(ones({2, 3, 4})),
-                 "nn::GroupNorm: the input must be (N, 2, ...), got (2,3,4)");
-  EXPECT_REFUSED(ShapeError, layer(ones({2, 3})), "nn::LayerNorm: ");
-
-  EXPECT_REFUSED(ValueError, linear(Tensor()), "nn::Linear: argument 'input' is an undefined tensor");
-  EXPECT_REFUSED(ValueError, batch3(Tensor()), "nn::BatchNorm3d: argument 'input' is an undefined tensor");
-  EXPECT_REFUSED(ValueError, dropout(Tensor()), "nn::Dropout: argument 'input' is an undefined tensor");
+  refuses(instance, {2, 3, 4, 4},
+          "nn::InstanceNorm2d: the input must be (N, 2, H, W), or without N, got (2,3,4,4)");
+  refuses(instance, {2, 2}, "nn::InstanceNorm2d: the input must be (N, 2, H, W)");
+  refuses(instance, {1, 2, 1, 1}, "nn::InstanceNorm2d: ");
+  refuses(group, {2, 3, 4}, "nn::GroupNorm: the input must be (N, 2, ...), got (2,3,4)");
+  refuses(layer, {2, 3}, "nn::LayerNorm: ");
 }
 
+// LayersTest.RefuseOtherDtypesAndUndefinedInputs has all layers with parameters.
 TEST(LayersRefusalTest, InputsOfAnotherDtype) {
-  const auto rule = [](const char* layer, const char* dtype, const char* advice) {
-    return str(layer, ": the input has dtype ", dtype, ", the layer's parameters have f32; cast ", advice);
-  };
-  const TensorOptions wide{.dtype = f64}, ints{.dtype = i64};
   nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 1});
-  nn::Linear linear({.in_features = 2, .out_features = 1});
-  nn::BatchNorm3d norm({.num_features = 1});
   nn::Dropout dropout;
-  EXPECT_REFUSED(DTypeError, conv(ones({1, 2, 5, 5, 5}, wide)),
-                 rule("nn::Conv3d", "f64", "one: input.to(f32) or layer.to(f64)"));
-  EXPECT_REFUSED(DTypeError, conv(ones({1, 2, 5, 5, 5}, ints)),
-                 rule("nn::Conv3d", "i64", "it: input.to(f32)"));
-  EXPECT_REFUSED(DTypeError, linear(ones({2}, wide)),
-                 rule("nn::Linear", "f64", "one: input.to(f32) or layer.to(f64)"));
-  EXPECT_REFUSED(DTypeError, norm(ones({2, 1, 1, 1, 1}, wide)), "nn::BatchNorm3d: ");
-  EXPECT_EQ(norm.num_batches_tracked.item<int64_t>(), 0) << "it is refused before it is counted";
-  EXPECT_REFUSED(DTypeError, dropout(ones({2}, ints)), "nn::Dropout: ");
+  EXPECT_MESSAGE(DTypeError, conv(ones({1, 2, 5, 5, 5}, {f64})),
+                 "nn::Conv3d: the input has dtype f64, the layer's parameters have f32; cast one: "
+                 "input.to(f32) or layer.to(f64)");
+  EXPECT_MESSAGE(DTypeError, conv(ones({1, 2, 5, 5, 5}, {i64})),
+                 "nn::Conv3d: the input has dtype i64, the layer's parameters have f32; cast it: "
+                 "input.to(f32)");
+  EXPECT_REFUSED(DTypeError, dropout(ones({2}, {i64})), "nn::Dropout: ");
+  EXPECT_REFUSED(ValueError, dropout(Tensor()), "nn::Dropout: argument 'input' is an undefined tensor");
 }
 
 TEST(LayersRefusalTest, ALayerThatWasMovedFrom) {

@@ -1,4 +1,4 @@
-#include "tests/support/test.h"
+#include "tests/nn/layers.h"
 
 // The layers as a table: how each is made and printed, PyTorch's names of its parameters and buffers, and the
 // op that it stands for. Every check below runs on every row. layers_refusal_test.cpp has the options and
@@ -9,24 +9,12 @@ namespace {
 
 template <int dims>
 Tensor op_of(const nn::Conv<dims>& l, const Tensor& x) {
-  const auto& o = l.options;
-  const auto op = std::get<dims - 1>(std::tuple(&conv1d, &conv2d, &conv3d));
-  return op(x, l.weight, l.bias,
-            {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups});
+  return testing::op_of<dims>(l.options, x, l.weight, l.bias);
 }
-
 template <int dims>
 Tensor op_of(const nn::ConvTranspose<dims>& l, const Tensor& x) {
-  const auto& o = l.options;
-  const auto op = std::get<dims - 1>(std::tuple(&conv_transpose1d, &conv_transpose2d, &conv_transpose3d));
-  return op(x, l.weight, l.bias,
-            {.stride = o.stride,
-             .padding = o.padding,
-             .output_padding = o.output_padding,
-             .groups = o.groups,
-             .dilation = o.dilation});
+  return testing::op_of<dims>(l.options, x, l.weight, l.bias);
 }
-
 Tensor op_of(const nn::PReLU& l, const Tensor& x) { return prelu(x, l.weight); }
 
 Tensor op_of(const nn::Linear& l, const Tensor& x) {
@@ -103,37 +91,6 @@ Layer plain(std::string printed, L layer, const Shape& in, const Shape& out, Op 
           {},
           {},
           {{in, out}}};
-}
-
-template <class L>
-using Size = decltype(L::Options::kernel_size);
-
-/// Options in the order in which a convolution prints them.
-template <class L>
-typename L::Options conv(int64_t in, int64_t out, Size<L> kernel, Size<L> stride = 1, Size<L> padding = 0,
-                         Size<L> dilation = 1, int64_t groups = 1, bool bias = true) {
-  return {.in_channels = in,
-          .out_channels = out,
-          .kernel_size = kernel,
-          .stride = stride,
-          .padding = padding,
-          .dilation = dilation,
-          .groups = groups,
-          .bias = bias};
-}
-template <class L>
-typename L::Options transposed(int64_t in, int64_t out, Size<L> kernel, Size<L> stride = 1,
-                               Size<L> padding = 0, Size<L> output_padding = 0, Size<L> dilation = 1,
-                               int64_t groups = 1, bool bias = true) {
-  return {.in_channels = in,
-          .out_channels = out,
-          .kernel_size = kernel,
-          .stride = stride,
-          .padding = padding,
-          .output_padding = output_padding,
-          .groups = groups,
-          .bias = bias,
-          .dilation = dilation};
 }
 
 std::vector<Layer> convolutions() {
@@ -376,26 +333,7 @@ TEST_P(LayersTest, ForwardIsTheOpInBothModes) {
   }
 }
 
-TEST_P(LayersTest, ALoadedStateGivesTheSameBits) {
-  for (const Layer& layer : layers()) {
-    for (const DType dtype : floating) {
-      SCOPED_TRACE(str(layer.printed, " ", dtype));
-      const auto from = layer.make(on(dtype)), to = layer.make(on(dtype));
-      randomise(*from);
-      const auto result = to->load_state_dict(from->state_dict());
-      EXPECT_TRUE(result.missing.empty() && result.unexpected.empty());
-      for (const auto& [name, t] : from->state_dict()) {
-        EXPECT_TRUE(same_bits(t, to->state_dict().at(name))) << name;
-        EXPECT_NE(t.impl()->storage, to->state_dict().at(name).impl()->storage) << name;
-      }
-      from->eval(), to->eval();
-      const Tensor x = normal(layer.shapes[0].first, on(dtype));
-      EXPECT_TRUE(same_bits(layer.call(*from, x), layer.call(*to, x)));
-    }
-  }
-}
-
-TEST_P(LayersTest, ToMovesAndRoundsOnceBehindTheHandles) {
+TEST_P(LayersTest, ToAndLoadRoundOnceBehindTheHandles) {
   for (const Layer& layer : layers()) {
     for (const DType dtype : floating) {
       SCOPED_TRACE(str(layer.printed, " ", dtype));
@@ -409,6 +347,7 @@ TEST_P(LayersTest, ToMovesAndRoundsOnceBehindTheHandles) {
         const Tensor& t = handles.at(name);
         const Tensor expected = is_floating(before.dtype()) ? before.detach().to(dtype) : before;
         EXPECT_EQ(m->state_dict().at(name).impl(), t.impl()) << name;
+        EXPECT_NE(t.impl()->storage, before.impl()->storage) << "loading copies " << name;
         EXPECT_EQ(t.device(), device()) << name;
         EXPECT_EQ(t.requires_grad(), before.requires_grad()) << name;
         EXPECT_TRUE(same_bits(t, expected)) << name;
@@ -424,13 +363,16 @@ TEST_P(LayersTest, ToMovesAndRoundsOnceBehindTheHandles) {
 TEST_P(LayersTest, InitialValuesAreThoseOfF32Rounded) {
   for (const Layer& layer : layers()) {
     const auto make = [&](DType dtype) {
-      default_generator().set_seed(5);
+      manual_seed(5);
       return layer.make(on(dtype))->state_dict();
     };
-    const nn::StateDict wide = make(f32);
+    const nn::StateDict wide = make(f32), other = layer.make(on(f32))->state_dict();  // draws anew
     for (const DType half : {bf16, f16}) {
       for (const auto& [name, t] : make(half))
         EXPECT_TRUE(same_bits(t, wide.at(name).detach().to(t.dtype()))) << layer.printed << name;
+    }
+    if (layer.printed == "Linear(5, 3)") {
+      EXPECT_FALSE(same_bits(wide.at("weight"), other.at("weight")));
     }
   }
 }
@@ -449,19 +391,33 @@ TEST_P(LayersTest, Gradients) {
   }
 }
 
+TEST_P(LayersTest, RefuseOtherDtypesAndUndefinedInputs) {
+  for (const Layer& layer : layers()) {
+    if (layer.parameters.empty() || layer.printed == "Sequential") continue;
+    const std::string name = str("nn::", layer.printed.substr(0, layer.printed.find('(')), ": ");
+    for (const DType dtype : {i64, u8})
+      EXPECT_MESSAGE(
+          DTypeError, layer.make(on(dtype)),
+          str(name, "needs a floating dtype, got ", dtype, "; allowed are f32, f64, bf16 and f16"));
+    const auto m = layer.make(on(f32));
+    EXPECT_REFUSED(DTypeError, layer.call(*m, normal(layer.shapes[0].first, on(f64))), name);
+    EXPECT_REFUSED(ValueError, layer.call(*m, Tensor()), name + "argument ", " is an undefined tensor");
+    for (const auto& [buffer, t] : m->named_buffers()) {  // it is refused before it is counted
+      EXPECT_TRUE(buffer != "num_batches_tracked" || t.item<int64_t>() == 0) << name;
+    }
+  }
+}
+
 /// All elements within +-bound, their extremes near it, their mean and variance those of the uniform
 /// distribution within 5 standard errors.
 void expect_uniform(const Tensor& t, double bound) {
-  const Doubles v = t.detach().to(f64).to_vector<double>();
-  const auto n = static_cast<double>(v.size());
-  double sum = 0, square = 0, largest = 0;
-  for (double x : v) {
-    ASSERT_LE(std::abs(x), bound);
-    sum += x, square += x * x, largest = std::max(largest, std::abs(x));
-  }
+  const Tensor x = t.detach().to(f64);
+  const auto n = static_cast<double>(x.numel());
+  const double largest = max(abs(x)).item();
+  EXPECT_LE(largest, bound);
   EXPECT_GT(largest, bound * (1 - 20 / n));
-  EXPECT_LT(std::abs(sum / n), 5 * bound / std::sqrt(3 * n));
-  EXPECT_LT(std::abs(square / n - bound * bound / 3), 5 * bound * bound * std::sqrt(4 / (45 * n)));
+  EXPECT_NEAR(mean(x).item(), 0, 5 * bound / std::sqrt(3 * n));
+  EXPECT_NEAR(mean(x * x).item(), bound * bound / 3, 5 * bound * bound * std::sqrt(4 / (45 * n)));
 }
 
 TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
@@ -496,43 +452,22 @@ TEST_P(LayersTest, NormsStartWithPyTorchsValues) {
   }
 }
 
-TEST(LayersSeedTest, SameSeedSameWeightsAndOtherSeedOthers) {
-  const auto weight = [](uint64_t seed) {
-    manual_seed(seed);
-    return nn::Linear({.in_features = 5, .out_features = 5}).weight;
-  };
-  EXPECT_TRUE(same_bits(weight(1), weight(1)));
-  EXPECT_FALSE(same_bits(weight(1), weight(2)));
-}
-
-TEST_P(LayersTest, LinearByHand) {
-  nn::Linear layer({.in_features = 3, .out_features = 2});
-  layer.load_state_dict({{"weight", from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})},
-                         {"bias", from_vector<float>({10, 20}, {2})}});
-  layer.to(device());
-  // 1*1 + 0*2 - 1*3 + 10, 1*4 + 0*5 - 1*6 + 20; 2*(1+2+3) + 10, 2*(4+5+6) + 20
-  const Tensor x = from_vector<float>({1, 0, -1, 2, 2, 2}, {2, 3}, device());
-  EXPECT_EQ(layer(x).to_vector<float>(), (Floats{8, 18, 22, 50}));
-}
-
 TEST_P(LayersTest, OutputSizesOfTransposedConvolutions) {
-  const TensorOptions here{.device = device()};
-  nn::ConvTranspose1d one(transposed<nn::ConvTranspose1d>(4, 6, 3, 2, 1, 1, 2, 2)),
-      by_hand(transposed<nn::ConvTranspose1d>(1, 1, 3, 2, 1, 1, 1, 1, false));
-  one.to(device());
-  EXPECT_EQ(one.forward(rand({5, 4, 7}, here), 15).shape(), Shape({5, 6, 15}));
-  EXPECT_THROW(one.forward(rand({5, 4, 7}, here), 20), ShapeError);
-  nn::ConvTranspose2d two(
-      transposed<nn::ConvTranspose2d>(4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, {1, 2}, 2, false));
-  two.to(device());
-  EXPECT_EQ(two.forward(rand({5, 4, 7, 8}, here), {13, 10}).shape(), Shape({5, 6, 13, 10}));
-  nn::ConvTranspose3d three(transposed<nn::ConvTranspose3d>(2, 4, 3, {1, 2, 3}, 1, 0, 1, 2));
-  three.to(device());
-  EXPECT_EQ(three.forward(rand({1, 2, 3, 4, 5}, here), {3, 8, 15}).shape(), Shape({1, 4, 3, 8, 15}));
+  const auto shape_of = [&](auto layer, const Shape& input, auto output_size) {
+    layer.to(device());
+    return layer.forward(rand(input, on(f32)), output_size).shape();
+  };
+  const auto one = transposed<nn::ConvTranspose1d>(4, 6, 3, 2, 1, 1, 2, 2);
+  const auto two = transposed<nn::ConvTranspose2d>(4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, {1, 2}, 2, false);
+  const auto three = transposed<nn::ConvTranspose3d>(2, 4, 3, {1, 2, 3}, 1, 0, 1, 2);
+  EXPECT_EQ(shape_of(nn::ConvTranspose1d(one), {5, 4, 7}, 15), Shape({5, 6, 15}));
+  EXPECT_EQ(shape_of(nn::ConvTranspose2d(two), {5, 4, 7, 8}, Pair(13, 10)), Shape({5, 6, 13, 10}));
+  EXPECT_EQ(shape_of(nn::ConvTranspose3d(three), {1, 2, 3, 4, 5}, Triple(3, 8, 15)), Shape({1, 4, 3, 8, 15}));
+  EXPECT_THROW(shape_of(nn::ConvTranspose1d(one), {5, 4, 7}, 20), ShapeError);
+  nn::ConvTranspose1d by_hand(transposed<nn::ConvTranspose1d>(1, 1, 3, 2, 1, 1, 1, 1, false));
   by_hand.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 3})}});
   by_hand.to(device());
-  EXPECT_EQ(by_hand.forward(from_vector<float>({1, 2}, {1, 1, 2}, device()), 3).to_vector<float>(),
-            (Floats{20, 50, 40}));
+  EXPECT_EQ(by_hand.forward(make({1, 2}, {1, 1, 2}, f32), 3).to_vector<float>(), (Floats{20, 50, 40}));
 }
 
 }  // namespace

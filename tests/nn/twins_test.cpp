@@ -1,5 +1,5 @@
 #include "examples/06_nnunet/architectures.h"
-#include "tests/support/test.h"
+#include "tests/nn/layers.h"
 
 // Networks of other authors, trained for six steps in f64: their losses are PyTorch's, as printed by
 // tests/reference/twins.py, from which weights and data follow by a formula.
@@ -70,20 +70,11 @@ Doubles residual_encoder_unet(Device device) {
 }
 
 nn::Conv3d conv(int64_t in, int64_t out, int64_t kernel = 1, int64_t stride = 1, int64_t groups = 1) {
-  return nn::Conv3d({.in_channels = in,
-                     .out_channels = out,
-                     .kernel_size = kernel,
-                     .stride = stride,
-                     .padding = kernel / 2,
-                     .groups = groups});
+  return nn::Conv3d(testing::conv<nn::Conv3d>(in, out, kernel, stride, kernel / 2, 1, groups));
 }
 nn::ConvTranspose3d conv_transpose(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups) {
-  return nn::ConvTranspose3d({.in_channels = in,
-                              .out_channels = out,
-                              .kernel_size = kernel,
-                              .stride = stride,
-                              .padding = kernel / 2,
-                              .groups = groups});
+  return nn::ConvTranspose3d(
+      transposed<nn::ConvTranspose3d>(in, out, kernel, stride, kernel / 2, 0, 1, groups));
 }
 
 /// Resample is the depthwise convolution at the front.
@@ -169,8 +160,6 @@ Doubles mednext(Device device) {
   return losses_of(network, optimizer, 1,
                    [&] { return cross_entropy(network(x), target, {.label_smoothing = 0.1}); });
 }
-
-nn::Linear linear(int64_t in, int64_t out) { return nn::Linear({.in_features = in, .out_features = out}); }
 
 struct RadianceGrid : nn::Module {
   Tensor volume = register_parameter("volume", zeros({1, 4, 4, 5, 6}));

@@ -108,19 +108,6 @@ TEST_P(ReparametrizeTest, SpectralNormFindsTheLargestSingularValue) {
                 nn::WeightNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = -1}));
 }
 
-struct Moments {
-  double mean, std, largest;
-};
-Moments moments(const Tensor& t) {
-  Moments m{0, 0, 0};
-  const Doubles v = t.to_vector<double>();
-  for (double x : v)
-    m.mean += x / static_cast<double>(v.size()), m.largest = std::max(m.largest, std::abs(x));
-  for (double x : v) m.std += (x - m.mean) * (x - m.mean) / static_cast<double>(v.size());
-  m.std = std::sqrt(m.std);
-  return m;
-}
-
 TEST(InitTest, FansCountTheKernel) {
   const Tensor w = zeros({6, 4, 2, 3, 5});
   EXPECT_EQ(nn::init::fan_in(w), 4 * 30);
@@ -134,27 +121,27 @@ TEST(InitTest, DistributionsHaveTheirMoments) {
   manual_seed(3);
   Tensor w = zeros({64, 100, 2, 2, 1}, {.dtype = f64});
   nn::init::kaiming_normal_(w);
-  EXPECT_NEAR(moments(w).mean, 0, 5 * std::sqrt(2.0 / 400) / 160);
-  EXPECT_NEAR(moments(w).std / std::sqrt(2.0 / 400), 1, 5 / 226.0);
+  EXPECT_NEAR(mean(w).item(), 0, 5 * std::sqrt(2.0 / 400) / 160);
+  EXPECT_NEAR(vox::std(w).item() / std::sqrt(2.0 / 400), 1, 5 / 226.0);
 
   nn::init::xavier_uniform_(w);
   const double bound = std::sqrt(6.0 / (400 + 256));
-  EXPECT_LE(moments(w).largest, bound);
-  EXPECT_NEAR(moments(w).std / (bound / std::sqrt(3)), 1, 5 / 226.0);
+  EXPECT_LE(max(abs(w)).item(), bound);
+  EXPECT_NEAR(vox::std(w).item() / (bound / std::sqrt(3)), 1, 5 / 226.0);
 
   nn::init::uniform_(w, 2, 3);
-  EXPECT_NEAR(moments(w).mean, 2.5, 5 * std::sqrt(1 / 12.0) / 160);
+  EXPECT_NEAR(mean(w).item(), 2.5, 5 * std::sqrt(1 / 12.0) / 160);
   nn::init::normal_(w, -1, 0.5);
-  EXPECT_NEAR(moments(w).mean, -1, 5 * 0.5 / 160);
-  EXPECT_NEAR(moments(w).std, 0.5, 5 * 0.5 / 226);
+  EXPECT_NEAR(mean(w).item(), -1, 5 * 0.5 / 160);
+  EXPECT_NEAR(vox::std(w).item(), 0.5, 5 * 0.5 / 226);
 }
 
 TEST(InitTest, ATruncatedNormalHasItsMomentsAndBounds) {
   manual_seed(3);
   Tensor w = zeros({25600}, {.dtype = f64});
   nn::init::trunc_normal_(w, 3, 2, 1, 7);  // 3 + 2 z with z in [-1, 2], whose mean is 0.2296 and std 0.7209
-  EXPECT_NEAR(moments(w).mean, 3 + 2 * 0.22963717909132897, 5 * 1.44 / 160);
-  EXPECT_NEAR(moments(w).std, 2 * 0.7209455868590458, 5 * 1.44 / 160);
+  EXPECT_NEAR(mean(w).item(), 3 + 2 * 0.22963717909132897, 5 * 1.44 / 160);
+  EXPECT_NEAR(vox::std(w).item(), 2 * 0.7209455868590458, 5 * 1.44 / 160);
   for (double v : w.to_vector<double>()) EXPECT_TRUE(v >= 1 && v <= 7);
   // The whole line: deciles are those of the normal distribution.
   nn::init::trunc_normal_(w, 0, 1, -40, 40);
