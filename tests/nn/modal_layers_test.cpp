@@ -48,22 +48,6 @@ TEST_P(NormLayersTest, TrainingMovesTheRunningStatisticsAsTheOpDoes) {
   }
 }
 
-// On the CPU, channels of many cells are shared by threads if they are few, and one by one if they are many.
-TEST_P(NormLayersTest, ManyChannelsGiveWhatFewOfThemGive) {
-  nn::BatchNorm3d many({.num_features = 16, .tensor = on(f64)}), few({.num_features = 2, .tensor = on(f64)});
-  const Tensor x = normal({2, 16, 9, 33, 20}, on(f64)).set_requires_grad(),
-               g = normal({2, 16, 9, 33, 20}, on(f64), 2);
-  const auto gradient = [&] { return grad({many(x)}, {x}, {.grad_outputs = {g}})[0]; };
-  const Tensor part = x.detach().slice(1, 5, 7).clone().set_requires_grad(), y = few(part);
-  const auto expect_near = [](const Tensor& of_many, const Tensor& of_few) {
-    EXPECT_LT(max(abs(of_many.slice(1, 5, 7) - of_few)).item<double>(), 1e-12);
-  };
-  expect_near(many(x).detach(), y.detach());
-  expect_near(gradient(), grad({y}, {part}, {.grad_outputs = {g.slice(1, 5, 7)}})[0]);
-  EXPECT_TRUE(device().is_cuda() || same_on_any_threads([&] { return many(x.detach()); }));
-  EXPECT_TRUE(device().is_cuda() || same_on_any_threads(gradient));
-}
-
 TEST_P(NormLayersTest, SixteenBitsBesideF32AndRoundedFromIt) {
   for (const DType dtype : {bf16, f16}) {
     const Tensor x = normal({2, 2, 2, 2, 2}, on(dtype));

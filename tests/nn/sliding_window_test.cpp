@@ -40,7 +40,7 @@ std::vector<Tensor> means_and_input(const Tensor& x) {
   return {cat({x, x.mean(all, true).expand(x.shape())}, 1), 2 * x};
 }
 
-class SlidingWindowTest : public DeviceTest {};
+DEVICE_SUITE(SlidingWindowTest);
 
 TEST_P(SlidingWindowTest, EveryCellHasTheWeightedMean) {
   const Shape size{7, 5, 9}, window{4, 5, 4};
@@ -88,8 +88,6 @@ TEST_P(SlidingWindowTest, MirroringAveragesOverAllFlips) {
   EXPECT_EQ(calls, 4);  // ramp + its mirror image is 23
   EXPECT_LT(largest(y - 11.5 * image), 1e-5);
 }
-
-INSTANTIATE_TEST_SUITE_P(, SlidingWindowTest, devices(), device_name);
 
 TEST(SlidingWindow, TakesAModuleAndRecordsNothing) {
   Conv3d net({.in_channels = 1, .out_channels = 3, .kernel_size = 3, .padding = 1});

@@ -205,8 +205,7 @@ struct Twin {
   Doubles losses;  ///< PyTorch's
 };
 
-class TwinsTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, TwinsTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(TwinsTest);
 
 TEST_P(TwinsTest, TrainAsInPyTorch) {
   const Twin twins[] = {

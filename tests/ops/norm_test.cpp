@@ -67,7 +67,7 @@ std::vector<Case> small_cases() {
 }
 /// Rows of more than one block, with all ways to share the work, and odd sizes.
 std::vector<Case> large_cases() {
-  return {batch({3, 2, 37, 61}),        batch({2, 17, 9, 11, 13}), batch({700, 5, 3}),
+  return {batch({3, 2, 37, 61}),        batch({2, 17, 9, 19, 15}), batch({700, 5, 3}),
           instance({2, 3, 15, 19, 21}), group({2, 6, 33, 65}, 2),  group({3, 40, 7}, 4),
           group({1, 6, 71, 67}, 3),     layer({3, 5003}, 1),       layer({301, 129}, 1),
           layer({2, 5, 31, 67}, 3)};
