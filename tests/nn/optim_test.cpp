@@ -270,9 +270,12 @@ TEST_P(OptimTest, TheStateIsACopyByName) {
   EXPECT_EQ(state.at("updates").to_vector<int64_t>(), (Ints{1, 0}));
   EXPECT_NEAR(state.at("0.exp_avg").to_vector<double>()[1], 2, 1e-12);
   EXPECT_NEAR(state.at("0.exp_avg_sq").to_vector<double>()[0], 0.1, 1e-12);
-  optimizer.step();
-  EXPECT_EQ(state.at("step").item<int64_t>(), 1);
-  EXPECT_NEAR(state.at("0.exp_avg").to_vector<double>()[1], 2, 1e-12);
+  for (int i = 0; i < 2; ++i) {  // neither what was saved nor what is loaded is shared
+    optimizer.step();
+    EXPECT_EQ(state.at("step").item<int64_t>(), 1);
+    EXPECT_NEAR(state.at("0.exp_avg").to_vector<double>()[1], 2, 1e-12);
+    optimizer.load_state_dict(state);
+  }
 }
 
 TEST(OptimStateTest, AForeignStateIsRefusedAndChangesNothing) {
@@ -443,17 +446,6 @@ TEST_P(OptimTest, ClipsValues) {
   EXPECT_FALSE(none.grad().defined());
   EXPECT_MESSAGE(ValueError, optim::clip_grad_value_({p}, -1),
                  "clip_grad_value_: clip_value must be >= 0, got -1");
-}
-
-TEST_P(OptimTest, ALoadedStateIsNotChangedByAStep) {
-  Tensor p = parameter({1, 2}, device());
-  p.set_grad(make({10, 20}, {2}));
-  SGD first({p}, {.momentum = 0.5}), second({p}, {.momentum = 0.5});
-  first.step();
-  const Optimizer::State state = first.state_dict();
-  second.load_state_dict(state);
-  second.step();
-  EXPECT_EQ(state.at("0.momentum").to_vector<double>(), (Doubles{10, 20}));
 }
 
 TEST_P(OptimTest, ClipGradNormOfATinyGradient) {
