@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,24 +38,21 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  std::map<std::string, mri::Setter> settings;
-  for (const auto& [name, to] :
-       {std::pair("--device", &o.device), {"--precision", &o.precision}, {"--record", &o.record}})
-    settings[name] = [to](auto&, auto& text) { *to = text; };
-  for (const auto& [name, to] : {std::pair("--size", &o.size),
-                                 {"--narrow", &o.narrow},
-                                 {"--volumes", &o.volumes},
-                                 {"--batch", &o.batch},
-                                 {"--threads", &o.threads},
-                                 {"--seconds", &o.seconds},
-                                 {"--steps", &o.steps},
-                                 {"--seed", &o.seed},
-                                 {"--inference", &o.inference},
-                                 {"--graph", &o.graph}})
-    settings[name] = [to](auto& option, auto& text) {
-      *to = mri::parse_number<int64_t>(option, text, 0, 1'000'000'000);
-    };
-  mri::parse_arguments(argc, argv, 1, {}, settings);
+  const auto number = [](int64_t& to) { return mri::stored_in(to, 0, 1'000'000'000); };
+  mri::parse_arguments(argc, argv, 1, {},
+                       {{"--device", mri::stored_in(o.device)},
+                        {"--precision", mri::stored_in(o.precision)},
+                        {"--record", mri::stored_in(o.record)},
+                        {"--size", number(o.size)},
+                        {"--narrow", number(o.narrow)},
+                        {"--volumes", number(o.volumes)},
+                        {"--batch", number(o.batch)},
+                        {"--threads", number(o.threads)},
+                        {"--seconds", number(o.seconds)},
+                        {"--steps", number(o.steps)},
+                        {"--seed", number(o.seed)},
+                        {"--inference", number(o.inference)},
+                        {"--graph", number(o.graph)}});
   return o;
 }
 

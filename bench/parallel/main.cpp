@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include <voxgrad/dist/dist.h>
 #include <voxgrad/voxgrad.h>
 
+#include "../../examples/common/options.h"
 #include "../networks/unet.h"
 
 namespace {
@@ -27,16 +27,16 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  const std::map<std::string, std::string*> words{{"--device", &o.device}, {"--precision", &o.precision}};
-  const std::map<std::string, int64_t*> numbers{
-      {"--size", &o.size},   {"--batch", &o.batch},     {"--narrow", &o.narrow},
-      {"--steps", &o.steps}, {"--warm-up", &o.warm_up}, {"--bucket-bytes", &o.bucket_bytes}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (const auto word = words.find(argv[i]); word != words.end())
-      *word->second = argv[i + 1];
-    else
-      *numbers.at(argv[i]) = std::stoll(argv[i + 1]);
-  }
+  const auto number = [](int64_t& to) { return mri::stored_in(to, 0, 1'000'000'000'000); };
+  mri::parse_arguments(argc, argv, 1, {},
+                       {{"--device", mri::stored_in(o.device)},
+                        {"--precision", mri::stored_in(o.precision)},
+                        {"--size", number(o.size)},
+                        {"--batch", number(o.batch)},
+                        {"--narrow", number(o.narrow)},
+                        {"--steps", number(o.steps)},
+                        {"--warm-up", number(o.warm_up)},
+                        {"--bucket-bytes", number(o.bucket_bytes)}});
   return o;
 }
 

@@ -168,12 +168,6 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  const auto set_dtype = [&](const std::string& option, const std::string& value) {
-    options.dtype = mri::one_of(option, value, {"f32", "bf16"});
-  };
-  const auto set_batch = [&](const std::string& option, const std::string& value) {
-    options.batch = mri::parse_number<int64_t>(option, value, 1, 1024);
-  };
   return mri::run_program(
       argc, argv,
       {"05_unet3d",
@@ -181,5 +175,8 @@ int main(int argc, char** argv) {
        "on another head that it has not seen.\n",
        "  --dtype f32|bf16    what the network computes in (default f32)\n"
        "  --batch N           patches in a step, of all ranks together (default 2)\n"},
-      options, {{"--dtype", set_dtype}, {"--batch", set_batch}}, [&] { return run(options); });
+      options,
+      {{"--dtype", mri::stored_in(options.dtype, {"f32", "bf16"})},
+       {"--batch", mri::stored_in(options.batch, 1, 1024)}},
+      [&] { return run(options); });
 }

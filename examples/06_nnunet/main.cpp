@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <sstream>
 
 #include <voxgrad/voxgrad.h>
@@ -67,56 +66,47 @@ struct Arguments {
   int64_t ranks = 1;
 };
 
-using mri::one_of, mri::parse_number, mri::UsageError;
+using mri::stored_in, mri::UsageError;
 
 Arguments parse(int argc, char** argv, bool trains) {
   Arguments a;
   nnunet::TrainOptions& t = a.train;
   t.workers = 0;
-  using Settings = std::map<std::string, mri::Setter>;
-  const auto text = [](auto& to) { return [&to](auto&, auto& v) { to = v; }; };
-  const auto number = [](int64_t& to, int64_t least) {
-    return [&to, least](auto& o, auto& v) { to = parse_number<int64_t>(o, v, least, 1'000'000'000); };
-  };
-  Settings settings{
-      {"--output", text(t.output)},
-      {"--device",
-       [&](auto& o, auto& v) {
-         t.device = one_of(o, v, {"cpu", "cuda"}) == "cuda" ? vox::Device::cuda() : vox::Device::cpu();
-       }},
-      {"--precision",
-       [&](auto& o, auto& v) {
-         std::vector<std::string> words{"f32", "tf32", "bf16"};
-         if (!trains) words.emplace_back("f16");
-         t.precision = one_of(o, v, words);
-       }},
-      {"--threads", [](auto& o, auto& v) { vox::set_num_threads(parse_number<int>(o, v, 1, 1024)); }}};
-  Settings of_train{{"--data", text(t.data)},
-                    {"--plans", text(t.plans)},
-                    {"--configuration", text(t.configuration)},
-                    {"--fold", text(t.fold)},
-                    {"--epochs", number(t.epochs, 1)},
-                    {"--iterations", number(t.iterations, 1)},
-                    {"--stop-after", number(t.stop_after, 1)},
-                    {"--seed", number(t.seed, 0)},
-                    {"--workers", number(t.workers, 1)},
-                    {"--ranks", number(a.ranks, 1)}};
-  Settings of_predict{
-      {"--model", text(a.model)},
-      {"--input", text(a.input)},
-      {"--previous", text(a.previous)},
-      {"--folds",
-       [&](auto&, auto& v) {
-         std::istringstream in(v);
-         for (std::string fold; std::getline(in, fold, ',');) a.folds.push_back(fold);
-       }},
-      {"--step", [&](auto& o, auto& v) { a.predict.step = parse_number<double>(o, v, 0.01, 1); }}};
+  std::string device = "cpu";
+  std::vector<std::string> precisions{"f32", "tf32", "bf16"};
+  if (!trains) precisions.emplace_back("f16");
+  constexpr int64_t most = 1'000'000'000;
+  mri::Settings settings{
+      {"--output", stored_in(t.output)},
+      {"--device", stored_in(device, {"cpu", "cuda"})},
+      {"--precision", stored_in(t.precision, precisions)},
+      {"--threads", [](auto& o, auto& v) { vox::set_num_threads(mri::parse_number<int>(o, v, 1, 1024)); }}};
+  mri::Settings of_train{{"--data", stored_in(t.data)},
+                         {"--plans", stored_in(t.plans)},
+                         {"--configuration", stored_in(t.configuration)},
+                         {"--fold", stored_in(t.fold)},
+                         {"--epochs", stored_in(t.epochs, 1, most)},
+                         {"--iterations", stored_in(t.iterations, 1, most)},
+                         {"--stop-after", stored_in(t.stop_after, 1, most)},
+                         {"--seed", stored_in(t.seed, 0, most)},
+                         {"--workers", stored_in(t.workers, 1, most)},
+                         {"--ranks", stored_in(a.ranks, 1, most)}};
+  mri::Settings of_predict{{"--model", stored_in(a.model)},
+                           {"--input", stored_in(a.input)},
+                           {"--previous", stored_in(a.previous)},
+                           {"--folds",
+                            [&](auto&, auto& v) {
+                              std::istringstream in(v);
+                              for (std::string fold; std::getline(in, fold, ',');) a.folds.push_back(fold);
+                            }},
+                           {"--step", stored_in(a.predict.step, 0.01, 1)}};
   settings.merge(trains ? of_train : of_predict);
   const mri::Flags of_trains{{"--resume", [&] { t.resume = true; }},
                              {"--overwrite", [&] { t.overwrite = true; }}},
       of_predicts{{"--no-mirroring", [&] { a.predict.mirror = false; }}};
   const mri::Flags& flags = trains ? of_trains : of_predicts;
   mri::parse_arguments(argc, argv, 2, flags, settings);
+  if (device == "cuda") t.device = vox::Device::cuda();
   if (t.workers == 0) t.workers = t.device.is_cuda() ? vox::get_num_threads() : 1;
   a.predict.device = t.device, a.predict.precision = t.precision;
   const bool complete = trains ? !t.data.empty() && !t.plans.empty() : !a.model.empty() && !a.input.empty();

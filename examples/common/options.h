@@ -10,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace mri {
@@ -61,11 +62,25 @@ inline std::string one_of(const std::string& option, const std::string& text,
 }
 
 using Setter = std::function<void(const std::string& option, const std::string& value)>;
+using Settings = std::map<std::string, Setter>;
 using Flags = std::map<std::string, std::function<void()>>;
+
+/// Setters that store any text, one of `words`, or a number from `least` to `most`.
+template <class Text>
+Setter stored_in(Text& to) {
+  return [&to](auto&, auto& value) { to = value; };
+}
+inline Setter stored_in(std::string& to, const std::vector<std::string>& words) {
+  return [&to, words](auto& option, auto& value) { to = one_of(option, value, words); };
+}
+template <class Number>
+Setter stored_in(Number& to, std::type_identity_t<Number> least, std::type_identity_t<Number> most) {
+  return [&to, least, most](auto& option, auto& value) { to = parse_number(option, value, least, most); };
+}
 
 /// Calls the flag or the setter of each argument, of those from number `first` on.
 inline void parse_arguments(int argc, const char* const* argv, int first, const Flags& flags,
-                            const std::map<std::string, Setter>& settings) {
+                            const Settings& settings) {
   for (int i = first; i < argc; ++i) {
     std::string option = argv[i];
     if (const auto flag = flags.find(option); flag != flags.end()) {
@@ -90,30 +105,24 @@ inline void parse_arguments(int argc, const char* const* argv, int first, const 
 
 /// Stores the arguments in `options`. `settings` are options of one experiment. Throws UsageError for unknown
 /// options, missing values and values out of range.
-inline void parse_options(int argc, const char* const* argv, Options& options,
-                          std::map<std::string, Setter> settings = {}) {
+inline void parse_options(int argc, const char* const* argv, Options& options, Settings settings = {}) {
   bool volume_given = false;
   const Flags flags{
       {"--phantom", [&] { options.phantom = true; }},
       {"--resume", [&] { options.resume = true; }},
       {"--help", [&] { options.help = true; }},
   };
-  settings.merge(std::map<std::string, Setter>{
-      {"--device",
-       [&](auto& o, auto& v) {
-         options.device = one_of(o, v, {"cpu", "cuda"});
-       }},
-      {"--threads", [&](auto& o, auto& v) { options.threads = parse_number<int>(o, v, 1, 1024); }},
-      {"--seed", [&](auto& o, auto& v) { options.seed = parse_number<uint64_t>(o, v, 0, UINT64_MAX); }},
-      {"--steps", [&](auto& o, auto& v) { options.steps = parse_number<int64_t>(o, v, 1, 10'000'000); }},
-      {"--stop-after",
-       [&](auto& o, auto& v) { options.stop_after = parse_number<int64_t>(o, v, 1, 10'000'000); }},
-      {"--minutes", [&](auto& o, auto& v) { options.minutes = parse_number<double>(o, v, 0.01, 100'000); }},
-      {"--phantom-size",
-       [&](auto& o, auto& v) { options.phantom_size = parse_number<int64_t>(o, v, 64, 512); }},
+  settings.merge(Settings{
+      {"--device", stored_in(options.device, {"cpu", "cuda"})},
+      {"--threads", stored_in(options.threads, 1, 1024)},
+      {"--seed", stored_in(options.seed, 0, UINT64_MAX)},
+      {"--steps", stored_in(options.steps, 1, 10'000'000)},
+      {"--stop-after", stored_in(options.stop_after, 1, 10'000'000)},
+      {"--minutes", stored_in(options.minutes, 0.01, 100'000)},
+      {"--phantom-size", stored_in(options.phantom_size, 64, 512)},
       {"--volume", [&](auto&, auto& v) { options.volume = v, volume_given = true; }},
-      {"--unseen", [&](auto&, auto& v) { options.unseen = v; }},
-      {"--out", [&](auto&, auto& v) { options.out = v; }},
+      {"--unseen", stored_in(options.unseen)},
+      {"--out", stored_in(options.out)},
   });
   parse_arguments(argc, argv, 1, flags, settings);
   if (options.phantom && volume_given)

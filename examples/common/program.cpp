@@ -98,7 +98,7 @@ int report_interruption(const TrainingState& state) {
 }
 
 int run_program(int argc, const char* const* argv, const About& about, Options& options,
-                const std::map<std::string, Setter>& settings, const std::function<int()>& experiment) {
+                const Settings& settings, const std::function<int()>& experiment) {
   const std::string help = usage(about.name, about.purpose, options, about.own_options);
   try {
     parse_options(argc, argv, options, settings);

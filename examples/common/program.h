@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 
@@ -59,6 +58,6 @@ struct About {
 /// and reports what it throws, with status 2 for a wrong command line and 1 otherwise. `settings` are options
 /// of this program.
 int run_program(int argc, const char* const* argv, const About& about, Options& options,
-                const std::map<std::string, Setter>& settings, const std::function<int()>& experiment);
+                const Settings& settings, const std::function<int()>& experiment);
 
 }  // namespace mri
