@@ -130,8 +130,7 @@ void check_arguments(const char* function, const Tensor& x, const Shape& size, c
 }
 
 /// Calls step(x, sizes, options) for the axes other than the separate one, and then for that.
-template <class Step>
-Tensor in_two_steps(const Tensor& x, const Shape& size, const ResampleOptions& o, const Step& step) {
+Tensor in_two_steps(const Tensor& x, const Shape& size, const ResampleOptions& o, decltype(resample)& step) {
   Shape order, back, others;
   const int64_t first = x.rank() - size.rank(), axis = first + *o.separate_axis;
   for (int64_t i = 0; i < x.rank(); ++i) {
@@ -154,10 +153,7 @@ Tensor resample(const Tensor& x, const Shape& size, const ResampleOptions& o) {
   check<DTypeError>(x.dtype() == f32 || x.dtype() == f64, "resample: needs f32 or f64, got ", x.dtype(),
                     "; use to(f32), or resample_labels");
   const auto guard = no_grad();
-  if (o.separate_axis)
-    return in_two_steps(x, size, o, [](const Tensor& t, const Shape& s, const ResampleOptions& options) {
-      return resample(t, s, options);
-    });
+  if (o.separate_axis) return in_two_steps(x, size, o, resample);
   const Shape volume(x.shape().end() - size.rank(), x.shape().end());
   Shape shape(x.shape().begin(), x.shape().end() - size.rank());
   for (const int64_t s : size) shape.push_back(s);
@@ -180,10 +176,7 @@ Tensor resample_labels(const Tensor& labels, const Shape& size, const ResampleOp
   check<DTypeError>(labels.dtype() == u8 || labels.dtype() == i64, "resample_labels: needs u8 or i64, got ",
                     labels.dtype());
   const auto guard = no_grad();
-  if (o.separate_axis)
-    return in_two_steps(labels, size, o, [](const Tensor& t, const Shape& s, const ResampleOptions& options) {
-      return resample_labels(t, s, options);
-    });
+  if (o.separate_axis) return in_two_steps(labels, size, o, resample_labels);
   const std::vector<int64_t> values = labels.to(i64).to_vector<int64_t>();
   const Tensor nearest = resample(labels.to(f64), size, {.order = 0}).to(labels.dtype());
   Tensor best, result;
