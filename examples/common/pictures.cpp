@@ -9,39 +9,18 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
+
+#include <voxgrad/nn/atomic_file.h>
 
 extern char** environ;
 
 namespace mri {
 
-void write_atomically(const std::filesystem::path& path,
-                      const std::function<void(const std::filesystem::path&)>& write) {
-  const std::string name =
-      path.stem().string() + ".tmp" + std::to_string(getpid()) + path.extension().string();
-  const std::filesystem::path temporary = path.parent_path() / name;
-  std::error_code ignored;
-  try {
-    write(temporary);
-  } catch (...) {
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (!error) return;
-  std::filesystem::remove(temporary, ignored);
-  throw std::runtime_error("write_atomically: cannot rename to " + path.string() + ": " + error.message());
-}
-
 void write_text(const std::filesystem::path& path, const std::string& text) {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    std::ofstream file(temporary, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) throw std::runtime_error("write_text: cannot write " + temporary.string());
-  });
+  vox::nn::detail::AtomicFile file("write_text", path);
+  file.write(text.data(), text.size());
+  file.commit();
 }
 
 namespace {
@@ -69,13 +48,6 @@ int run_gnuplot(const std::filesystem::path& folder) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return status;
-}
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 }  // namespace
@@ -106,10 +78,9 @@ void Gnuplot::draw(const std::string& script, const std::filesystem::path& png) 
   const std::filesystem::path figure = folder_ / "figure.png";
   std::error_code error;
   if (status != 0 || std::filesystem::file_size(figure, error) == 0 || error) {
-    throw std::runtime_error("gnuplot failed: " + content(folder_ / "log"));
+    throw std::runtime_error("gnuplot failed: " + vox::nn::detail::read_whole("gnuplot", folder_ / "log"));
   }
-  write_atomically(
-      png, [&](const std::filesystem::path& temporary) { std::filesystem::copy_file(figure, temporary); });
+  write_text(png, vox::nn::detail::read_whole("gnuplot", figure));
 }
 
 std::string quoted(const std::string& text) {

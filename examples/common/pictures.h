@@ -1,9 +1,8 @@
-// Pictures drawn by gnuplot, and files that are written completely or not at all.
+// Pictures drawn by gnuplot, and texts that are written completely or not at all.
 #pragma once
 
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,13 +11,7 @@
 
 namespace mri {
 
-/// Calls `write` with a temporary name in the same folder and renames the result to `path`, so that a crash
-/// never leaves half a file under the final name. The temporary name ends in the extension of `path`. Removes
-/// the temporary file if `write` throws. Throws std::runtime_error if the rename fails.
-void write_atomically(const std::filesystem::path& path,
-                      const std::function<void(const std::filesystem::path&)>& write);
-
-/// `write_atomically` for a text.
+/// Writes the whole file, or throws vox::IoError and leaves an older one as it was.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
 /// A working folder for gnuplot: data files go in, one picture comes out, the folder disappears. Its
