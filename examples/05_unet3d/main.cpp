@@ -68,7 +68,8 @@ int run(const Options& options) {
                           std::to_string(vox::dist::size()));
   vox::Device device = mri::choose_device(options);
   if (device.is_cuda()) device = vox::Device::cuda(vox::dist::local_rank());
-  const vox::DType dtype = options.dtype == "bf16" ? vox::bf16 : vox::f32;
+  // Parameters stay f32, so that small updates are not lost; under this guard they are cast on the way.
+  const auto casts = [&] { return vox::autocast(vox::bf16, options.dtype == "bf16"); };
   mri::make_folder(options.out);
 
   // 1. Load and label.
@@ -104,9 +105,10 @@ int run(const Options& options) {
       {.batch_size = options.batch, .device = device});
   auto batches = loader.epoch(0, state.step + 1);  // batch number s is that of step s
   plan.take_step = [&](int64_t step) {
+    const auto guard = casts();
     const vox::data::Sample batch = *batches.next();
     optimizer.zero_grad();
-    const vox::Tensor scores = network(batch[0].slice(0, first, last).to(dtype));
+    const vox::Tensor scores = network(batch[0].slice(0, first, last));
     const vox::Tensor loss = segmentation_loss(scores, batch[1].slice(0, first, last));
     parallel.backward(loss, {.share = share});
     optimizer.set_lr(vox::optim::cosine_lr(step - 1, {.base_lr = 0.1, .total_steps = options.steps}));
@@ -114,7 +116,8 @@ int run(const Options& options) {
     return vox::dist::all_reduce(loss.detach() * share).item();
   };
   const auto segment_box = [&](Segmented& s, const mri::Box& box) {
-    s.ours = segment(network, s.scan, box, sampler.patch(), device, dtype);
+    const auto guard = casts();
+    s.ours = segment(network, s.scan, box, sampler.patch(), device);
   };
   plan.evaluate = [&] {
     if (!is_first) return 0.0;

@@ -14,14 +14,6 @@
 
 namespace unet {
 
-/// Parameters are f32. An input of 16 bits is convolved with weights that are cast to its dtype on the way,
-/// so small updates are not lost; instance norm takes f32 parameters beside it.
-inline vox::Tensor convolve(const vox::nn::Conv3d& conv, const vox::Tensor& x) {
-  const auto& o = conv.options;
-  const vox::Tensor bias = conv.bias.defined() ? conv.bias.to(x.dtype()) : conv.bias;
-  return vox::conv3d(x, conv.weight.to(x.dtype()), bias, {.stride = o.stride, .padding = o.padding});
-}
-
 /// 3x3x3 convolution, instance norm, leaky ReLU; then the same again. The first convolution has the stride.
 struct Level final : vox::nn::Module {
   vox::nn::Conv3d conv0, conv1;
@@ -33,9 +25,7 @@ struct Level final : vox::nn::Module {
         conv1(conv(channels, channels, 1)),
         norm0(norm(channels)),
         norm1(norm(channels)) {}
-  vox::Tensor forward(const vox::Tensor& input) {
-    return norm1(convolve(conv1, norm0(convolve(conv0, input))));
-  }
+  vox::Tensor forward(const vox::Tensor& input) { return norm1(conv1(norm0(conv0(input)))); }
 
   static vox::nn::Conv3d conv(int64_t in_channels, int64_t channels, int64_t stride) {
     return vox::nn::Conv3d({.in_channels = in_channels,
@@ -82,11 +72,9 @@ struct UNet final : vox::nn::Module {
     for (Level& level : down) features.push_back(level(features.empty() ? scan : features.back()));
     vox::Tensor x = features.back();  // (N, 64, D/8, H/8, W/8)
     for (size_t i = up.size(); i-- > 0;) {
-      x = vox::conv_transpose3d(x, upsample[i].weight.to(x.dtype()), upsample[i].bias.to(x.dtype()),
-                                {.stride = 2});
-      x = up[i](vox::cat({x, features[i]}, 1));
+      x = up[i](vox::cat({upsample[i](x), features[i]}, 1));
     }
-    return convolve(*head, x);
+    return (*head)(x);
   }
 };
 
@@ -95,7 +83,7 @@ struct UNet final : vox::nn::Module {
 /// with half its edge is kept. These parts tile the scan from its first voxel on, so a voxel's result does
 /// not depend on `box`.
 inline mri::Mask segment(UNet& network, const mri::Volume& scan, const mri::Box& box, int64_t patch,
-                         vox::Device device, vox::DType dtype) {
+                         vox::Device device) {
   if (std::min({scan.size[0], scan.size[1], scan.size[2]}) < patch)
     throw std::invalid_argument("segment: the scan has an axis below " + std::to_string(patch) + " voxels");
   const auto guard = vox::no_grad();
@@ -116,7 +104,7 @@ inline mri::Mask segment(UNet& network, const mri::Volume& scan, const mri::Box&
       origin[axis] = std::clamp<int64_t>(place[axis] * core - core / 2, 0, scan.size[axis] - patch);
     }
     const mri::Volume cube = mri::crop(scan, origin, {patch, patch, patch});
-    vox::Tensor scores = network(to_tensor(cube).to(device).to(dtype)).to(vox::f32);
+    vox::Tensor scores = network(to_tensor(cube).to(device)).to(vox::f32);
     for (int axis = 0; axis < 3; ++axis)
       scores = scores.slice(2 + axis, kept.begin[axis] - origin[axis], kept.end[axis] - origin[axis]);
     const std::vector<float> lead = (scores.select(1, 1) - scores.select(1, 0)).to_vector<float>();

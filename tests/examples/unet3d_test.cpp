@@ -161,7 +161,8 @@ TEST(Unet, KeepsTheShapeInBothDtypesWithF32Gradients) {
   vox::manual_seed(5);
   UNet network;
   for (const vox::DType dtype : {vox::f32, vox::bf16}) {
-    const vox::Tensor scores = network(vox::rand({1, 1, 16, 24, 16}).to(dtype));
+    const auto guard = vox::autocast(vox::bf16, dtype == vox::bf16);
+    const vox::Tensor scores = network(vox::rand({1, 1, 16, 24, 16}));
     EXPECT_EQ(scores.shape(), (vox::Shape{1, 2, 16, 24, 16}));
     EXPECT_EQ(scores.dtype(), dtype);
     network.zero_grad();
@@ -184,7 +185,7 @@ TEST(Unet, SegmentPutsCubesTogether) {
   const auto background = scores.select(1, 0).to_vector<float>(),
              structure = scores.select(1, 1).to_vector<float>();
   const Box box{{2, 2, 2}, {14, 14, 14}};
-  const Mask mask = segment(network, one, box, 16, vox::Device::cpu(), vox::f32);
+  const Mask mask = segment(network, one, box, 16, vox::Device::cpu());
   const Mask inside = box_mask(one.size, box);
   int64_t marked = 0;
   for (size_t i = 0; i < mask.size(); ++i) {
@@ -193,11 +194,11 @@ TEST(Unet, SegmentPutsCubesTogether) {
   }
   EXPECT_GT(marked, 0);
 
-  EXPECT_THROW(segment(network, one, box, 24, vox::Device::cpu(), vox::f32), std::invalid_argument);
+  EXPECT_THROW(segment(network, one, box, 24, vox::Device::cpu()), std::invalid_argument);
 
   const mri::Volume two = mri::noise({16, 40, 16}, 2);
-  const Mask all = segment(network, two, mri::whole(two.size), 16, vox::Device::cpu(), vox::f32);
-  const Mask part = segment(network, two, {{0, 11, 0}, {16, 23, 16}}, 16, vox::Device::cpu(), vox::f32);
+  const Mask all = segment(network, two, mri::whole(two.size), 16, vox::Device::cpu());
+  const Mask part = segment(network, two, {{0, 11, 0}, {16, 23, 16}}, 16, vox::Device::cpu());
   for_each_voxel(mri::whole(two.size), [&](int64_t d, int64_t h, int64_t w) {
     ASSERT_EQ(part[two.index(d, h, w)], h >= 11 && h < 23 && all[two.index(d, h, w)]);
   });
