@@ -128,7 +128,7 @@ int run(const Options& options) {
   plan.evaluate = [&] { return score_slab(network, head, split.slab, device); };
   print_start(facts_of(options, state), head.truth.size);
   if (train(state, plan) == Outcome::interrupted) return report_interruption(state);
-  save_weights(network, options.out / "weights.safetensors");
+  vox::nn::save(options.out / "weights.safetensors", network.state_dict());
 
   // 4. Evaluate on planes and on a head that the network has not seen.
   Report& report = results.report;

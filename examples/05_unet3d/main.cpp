@@ -128,7 +128,7 @@ int run(const Options& options) {
   const mri::Outcome outcome = train(state, plan);
   if (!is_first) return 0;
   if (outcome == mri::Outcome::interrupted) return report_interruption(state);
-  mri::save_weights(network, options.out / "weights.safetensors");
+  vox::nn::save(options.out / "weights.safetensors", network.state_dict());
 
   // 3. Evaluate. The picture shows the whole head, the score counts the slab.
   Report report{facts_of(options, state), options.dtype, {}, {}};

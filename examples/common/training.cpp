@@ -53,10 +53,6 @@ void load_checkpoint(TrainingState& state, const std::filesystem::path& path) {
   }
 }
 
-void save_weights(const vox::nn::Module& network, const std::filesystem::path& path) {
-  vox::nn::save(path, network.state_dict());
-}
-
 namespace {
 
 constexpr double kSecondsBetweenCheckpoints = 60;

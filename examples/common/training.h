@@ -37,9 +37,6 @@ void save_checkpoint(TrainingState& state, const std::filesystem::path& path);
 /// another network, or of a run with another seed or number of steps; `state` must not be used after that.
 void load_checkpoint(TrainingState& state, const std::filesystem::path& path);
 
-/// Writes the network's weights alone; equal weights give equal bytes.
-void save_weights(const vox::nn::Module& network, const std::filesystem::path& path);
-
 struct TrainingPlan {
   int64_t stop_after = 0;            ///< step after which to stop as if interrupted; 0: none
   double minutes = 0;                ///< time after which to stop, over all resumed runs; 0: none

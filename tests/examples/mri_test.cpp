@@ -449,7 +449,7 @@ TEST_F(MriCheckpoint, RefusesOtherRunsAndDamage) {
                 load_checkpoint(other_steps.state, path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_THROW(load_checkpoint(state, path), std::runtime_error);
-  save_weights(state.network, path);  // a good file, but no checkpoint
+  vox::nn::save(path, state.network.state_dict());  // a good file, but no checkpoint
   EXPECT_THROW(load_checkpoint(state, path), std::runtime_error);
 }
 
