@@ -7,10 +7,12 @@
 #include <voxgrad/image/resample.h>
 #include <voxgrad/voxgrad.h>
 
+#include "../common/regions.h"
+
 namespace nnunet {
 namespace {
 
-using Size = std::array<int64_t, 3>;
+using mri::Size;
 using vox::check;
 
 Size size_of(const vox::Tensor& x) { return {x.size(-3), x.size(-2), x.size(-1)}; }
@@ -21,37 +23,17 @@ std::array<T, 3> permuted(const std::array<T, 3>& x, const Size& order) {
           x[static_cast<size_t>(order[2])]};
 }
 
-// Calls f(index, neighbour) ... for the six neighbours of voxel i.
-template <class F>
-void for_each_neighbour(int64_t i, const Size& size, F f) {
-  const int64_t step[] = {size[1] * size[2], size[2], 1};
-  const int64_t place[] = {i / step[0], i / step[1] % size[1], i % size[2]};
-  for (int axis = 0; axis < 3; ++axis) {
-    if (place[axis] > 0) f(i - step[axis]);
-    if (place[axis] + 1 < size[static_cast<size_t>(axis)]) f(i + step[axis]);
-  }
-}
-
 // Sets the zeros that no way of zeros joins with the border.
-void fill_holes(std::vector<uint8_t>& mask, const Size& size) {
-  std::vector<int64_t> front;
-  std::vector<uint8_t> outside(mask.size());
-  const auto reach = [&](int64_t i) {
-    const auto n = static_cast<size_t>(i);
-    if (!mask[n] && !outside[n]) outside[n] = 1, front.push_back(i);
-  };
-  for (int64_t i = 0; i < static_cast<int64_t>(mask.size()); ++i) {
-    if (mask[static_cast<size_t>(i)]) continue;
+void fill_holes(mri::Mask& mask, const Size& size) {
+  mri::Mask empty(mask.size()), outside(mask.size());
+  for (size_t i = 0; i < mask.size(); ++i) {
+    if (mask[i]) continue;
     int neighbours = 0;
-    for_each_neighbour(i, size, [&](int64_t) { ++neighbours; });
-    if (neighbours < 6) reach(i);
+    mri::for_each_neighbour(size, i, [&](size_t) { ++neighbours; });
+    empty[i] = 1, outside[i] = neighbours < 6;
   }
-  while (!front.empty()) {
-    const int64_t i = front.back();
-    front.pop_back();
-    for_each_neighbour(i, size, reach);
-  }
-  for (size_t i = 0; i < mask.size(); ++i) mask[i] |= !outside[i];
+  outside = mri::grow(std::move(outside), empty, size);
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] = !outside[i];
 }
 
 // Mean and standard deviation, in double, of the voxels where mask is not 0, or of all if it is empty.
@@ -107,16 +89,8 @@ vox::Tensor nonzero_mask(const vox::Tensor& image) {
 }
 
 Box bounding_box(const vox::Tensor& mask) {
-  Box box{.end = size_of(mask)};
-  for (size_t axis = 0; axis < 3; ++axis) {
-    const vox::Shape others{axis == 0 ? 1 : 0, axis == 2 ? 1 : 2};
-    const auto planes = vox::any(mask, others).to(vox::u8).to_vector<uint8_t>();
-    const auto first = std::find(planes.begin(), planes.end(), 1);
-    if (first == planes.end()) break;
-    box.begin[axis] = first - planes.begin();
-    box.end[axis] = planes.rend() - std::find(planes.rbegin(), planes.rend(), 1);
-  }
-  return box;
+  const Box box = mri::bounding_box(mask.to_vector<uint8_t>(), size_of(mask));
+  return box.length(0) > 0 ? box : mri::whole(size_of(mask));
 }
 
 vox::Tensor crop(const vox::Tensor& x, const Box& box) {

@@ -7,16 +7,14 @@
 
 #include <voxgrad/core/tensor.h>
 
+#include "../common/volume.h"
 #include "plans.h"
 
 namespace nnunet {
 
 using Spacing = std::array<double, 3>;
 
-/// A half-open box of voxels.
-struct Box {
-  std::array<int64_t, 3> begin{}, end{};
-};
+using mri::Box;
 
 /// (D, H, W), u8: 1 where a channel of `image` (C, D, H, W) is not 0, and in holes that such voxels enclose.
 vox::Tensor nonzero_mask(const vox::Tensor& image);

@@ -8,6 +8,7 @@
 
 #include <voxgrad/nn/atomic_file.h>
 
+#include "../common/pictures.h"
 #include "architectures.h"
 #include "preprocess.h"
 #include "sample.h"
@@ -126,13 +127,6 @@ Tensor hard(const Labels& labels, const Tensor& logits) {
                               : heads_of(labels, vox::argmax(logits, 1).to(vox::i64));
 }
 
-void copy_file_whole(const path& from, const path& to) {
-  const std::string text = vox::nn::detail::read_whole("train", from);
-  vox::nn::detail::AtomicFile file("train", to);
-  file.write(text.data(), text.size());
-  file.commit();
-}
-
 // Masks of whole cases, which the ranks share out; returns the mean Dice.
 double validate(const TrainOptions& o, const Model& model, const std::vector<ScanFiles>& files,
                 const path& folder, const std::function<void(const std::string&)>& report) {
@@ -209,8 +203,8 @@ TrainResult train(const TrainOptions& o, const std::function<void(const std::str
   dist::DataParallel parallel(network);
   if (is_first) {
     std::filesystem::create_directories(folder);
-    copy_file_whole(o.plans, o.output / "plans.json");
-    copy_file_whole(o.data / "dataset.json", o.output / "dataset.json");
+    mri::write_text(o.output / "plans.json", vox::nn::detail::read_whole("train", o.plans));
+    mri::write_text(o.output / "dataset.json", vox::nn::detail::read_whole("train", o.data / "dataset.json"));
   }
 
   // This rank's part of each batch.
