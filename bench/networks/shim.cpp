@@ -35,53 +35,19 @@ Net build(const Spec& spec) {
   return mri::SuperResolution();
 }
 
-/// The mixed form of a network in f32. Its convolutions compute with 16-bit copies of their parameters, and
-/// the optimiser trains the f32 originals. Its norms keep their f32 parameters.
-class MixedPrecision {
- public:
-  MixedPrecision(Module& net, vox::DType dtype) {
-    bool convolution = false;
-    for (const auto& [name, parameter] : net.named_parameters()) {
-      if (name.ends_with("weight"))
-        convolution = parameter.rank() == 5;  // a layer registers its weight first
-      if (!convolution) {
-        trained_.push_back(parameter);
-        continue;
-      }
-      originals_.push_back(parameter.detach().clone().set_requires_grad());
-      trained_.push_back(originals_.back());
-      vox::detail::set_data(parameter, parameter.detach().to(dtype));
-      copies_.push_back(parameter);
-    }
-  }
-  const Tensors& trained() const { return trained_; }
-
-  void before_update() {
-    for (size_t i = 0; i < copies_.size(); ++i) originals_[i].set_grad(copies_[i].grad().to(vox::f32));
-  }
-  void after_update() {
-    const auto guard = vox::no_grad();
-    for (size_t i = 0; i < copies_.size(); ++i) copies_[i].copy_(originals_[i]);
-  }
-
- private:
-  Tensors copies_, originals_, trained_;
-};
-
 struct Trainer {
   Net net;
   Tensor input, target;
-  std::optional<MixedPrecision> mixed = {};
+  std::optional<vox::DType> cast_to = {};  // in the mixed form
   std::shared_ptr<vox::optim::Optimizer> optimiser = {};
 
   Tensor step() {
     net->zero_grad();
+    const vox::AutocastGuard autocast(cast_to);
     const Tensor y = net(input);
     Tensor loss = target.dtype() == vox::i64 ? vox::cross_entropy(y, target) : vox::mse_loss(y, target);
     loss.backward();
-    if (mixed) mixed->before_update();
     optimiser->step();
-    if (mixed) mixed->after_update();
     return loss.detach();
   }
 };
@@ -98,8 +64,8 @@ Task network(const Spec& spec) {
   for (size_t i = 2; i < spec.operands.size(); ++i) state[spec.names[i]] = spec.operands[i];
   Module& net = *trainer->net;
   net.to(trainer->input.device()).to(parameters).load_state_dict(state);
-  if (parameters != compute) trainer->mixed.emplace(net, compute);
-  trainer->optimiser = optimiser(spec.pass, trainer->mixed ? trainer->mixed->trained() : net.parameters());
+  if (parameters != compute) trainer->cast_to = compute;
+  trainer->optimiser = optimiser(spec.pass, net.parameters());
   return {[trainer] { return Tensors{trainer->step()}; }};
 }
 
