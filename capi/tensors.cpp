@@ -45,6 +45,19 @@ VoxgradStatus voxgrad_tensor_make(void* data, const char* dtype_name, int64_t ra
   });
 }
 
+/// A leaf on memory that the caller keeps as long as a tape refers to it, of a CUDA device or, with -1, of
+/// the host. `dtype` is a vox::DType.
+VoxgradStatus voxgrad_tensor_on(void* data, int dtype, int device, int64_t rank, const int64_t* sizes,
+                                const int64_t* strides, int requires_grad, Tensor** result) {
+  return guarded([&] {
+    Tensor t = detail::from_blob(data, static_cast<DType>(dtype), Shape(sizes, sizes + rank),
+                                 Shape(strides, strides + rank),
+                                 device < 0 ? Device::cpu() : Device::cuda(device), {}, "voxgrad");
+    if (requires_grad) t.set_requires_grad();
+    *result = new Tensor(t);
+  });
+}
+
 /// `sizes` and `strides` have room for 8 numbers.
 VoxgradStatus voxgrad_tensor_describe(const Tensor* t, const char** dtype, int64_t* rank, int64_t* sizes,
                                       int64_t* strides, int* requires_grad) {

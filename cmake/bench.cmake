@@ -1,7 +1,7 @@
 # The programs bench_<name>, and voxgrad_bench, the library that the comparisons with PyTorch load; the target `bench`
 # builds them all. They may measure private kernels too.
 
-set(shims common/shim.cpp common/program.cpp common/conv.cpp vs_pytorch/shim.cpp networks/shim.cpp)
+set(shims common/shim.cpp common/program.cpp common/conv.cpp networks/shim.cpp)
 list(TRANSFORM shims PREPEND ${PROJECT_SOURCE_DIR}/bench/)
 voxgrad_capi_library(voxgrad_bench ${shims})
 voxgrad_private_access(voxgrad_bench)  # to name the kernels that the conv3d table chooses

@@ -1,7 +1,7 @@
 """voxgrad, through the C ABI of shim.cpp, on the memory of torch tensors. Needs no torch itself."""
 
-import ctypes
 import sys
+from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
 
@@ -11,8 +11,7 @@ import capi  # noqa: E402
 
 from .program import Program  # noqa: E402
 
-DTYPES = {"torch.float32": "f32", "torch.float64": "f64", "torch.bfloat16": "bf16", "torch.float16": "f16",
-          "torch.int64": "i64", "torch.bool": "bool"}
+DTYPES = [f"torch.{name}" for name in ("float32", "float64", "int64", "uint8", "bool", "bfloat16", "float16")]  # by vox::DType
 
 
 def find(path=None):
@@ -23,18 +22,6 @@ def find(path=None):
     if not found:
         sys.exit("bench: no libvoxgrad_bench.so under build/; build the target voxgrad_bench first")
     return found[-1]
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("name", c_char_p), ("dtype", c_char_p), ("rank", c_int64),
-                ("sizes", c_int64 * 8), ("cuda", c_int), ("requires_grad", c_int)]
-
-
-def _tensor(tensor, name=""):
-    if not tensor.is_contiguous():
-        raise ValueError("voxgrad takes dense tensors here")
-    return _Tensor(tensor.data_ptr(), name.encode(), DTYPES[str(tensor.dtype)].encode(), tensor.dim(),
-                   (c_int64 * 8)(*tensor.shape), tensor.is_cuda, tensor.requires_grad)
 
 
 class Library(capi.Library):
@@ -66,24 +53,39 @@ class Library(capi.Library):
     def empty_cache(self):
         self.bench("empty_cache")
 
+    @contextmanager
+    def handles(self, tensors):
+        """An array of vox::Tensor* on the memory of dense tensors, for one call."""
+        made = (c_void_p * len(tensors))()
+        try:
+            for i, tensor in enumerate(tensors):
+                if not tensor.is_contiguous():
+                    raise ValueError("voxgrad takes dense tensors here")
+                numbers, handle = c_int64 * max(1, tensor.dim()), c_void_p()
+                self.call("tensor_on", c_void_p(tensor.data_ptr()), c_int(DTYPES.index(str(tensor.dtype))),
+                          c_int(tensor.device.index or 0 if tensor.is_cuda else -1), c_int64(tensor.dim()),
+                          numbers(*tensor.shape), numbers(*tensor.stride()), c_int(tensor.requires_grad), byref(handle))
+                made[i] = handle
+            yield made
+        finally:
+            for handle in made:
+                self.loaded.voxgrad_tensor_free(c_void_p(handle))
+
     def task(self, benchmark, name, pass_, operands, options=(), names=None):
         """A task that shim.cpp defines."""
-        tensors = _array(operands, names)
-        return Task(self, operands, "task", benchmark.encode(), name.encode(), pass_.encode(),
-                    (c_int64 * len(options))(*options), c_int(len(options)), tensors, c_int(len(tensors)))
+        names = (c_char_p * len(operands))(*[n.encode() for n in names or [""] * len(operands)])
+        with self.handles(operands) as tensors:
+            return Task(self, operands, "task", benchmark.encode(), name.encode(), pass_.encode(),
+                        (c_int64 * len(options))(*options), c_int(len(options)), tensors, names, c_int(len(tensors)))
 
     def program(self, function, pass_, operands):
         """A pass of function(program, *operands), whose ops are the program's (program.py). The last operand is the
         gradient of the result, except for "forward"."""
         inputs = operands if pass_ == "forward" else operands[:-1]
-        steps, tensors = Program(inputs).record(function), _array(operands)
-        return Task(self, [operands, steps], "program", pass_.encode(), steps, c_int(len(steps)), tensors,
-                    c_int(len(tensors)))
-
-
-def _array(tensors, names=None):
-    pairs = zip(tensors, names or [""] * len(tensors))
-    return (_Tensor * len(tensors))(*[_tensor(*pair) for pair in pairs])
+        steps = Program(inputs).record(function)
+        with self.handles(operands) as tensors:
+            return Task(self, [operands, steps], "program", pass_.encode(), steps, c_int(len(steps)), tensors,
+                        c_int(len(tensors)))
 
 
 def conv_options(stride=1, padding=0, dilation=1, groups=1, output_padding=0):
@@ -107,7 +109,8 @@ class Task:
         copies = []
         for index, template in enumerate(templates):
             copy = template.detach().clone().contiguous().fill_(0)
-            self._library.bench("task_result", self._handle, c_int(index), byref(_tensor(copy)))
+            with self._library.handles([copy]) as (to,):
+                self._library.bench("task_result", self._handle, c_int(index), c_void_p(to))
             copies.append(copy)
         return copies
 

@@ -1,17 +1,8 @@
 #include "shim.h"
 
-namespace bench {
+#include <limits>
 
-vox::Tensor borrow(const VoxBenchTensor& t) {
-  vox::DType dtype;
-  vox::capi::read(t.dtype, dtype);
-  const vox::Shape shape(t.sizes, t.sizes + t.rank);
-  const vox::Device device = t.cuda ? vox::Device::cuda() : vox::Device::cpu();
-  vox::Tensor tensor =
-      vox::detail::from_blob(t.data, dtype, shape, vox::contiguous_strides(shape), device, {});
-  if (t.requires_grad) tensor.set_requires_grad();
-  return tensor;
-}
+namespace bench {
 
 Task differentiate(const Spec& spec, const Forward& forward) {
   if (spec.pass == "forward")
@@ -63,12 +54,6 @@ Task make(const std::string& benchmark, const Spec& spec) {
   return optimiser_step(spec);
 }
 
-Tensors borrow_all(const VoxBenchTensor* tensors, int count) {
-  Tensors list;
-  for (int i = 0; i < count; ++i) list.push_back(borrow(tensors[i]));
-  return list;
-}
-
 }  // namespace
 }  // namespace bench
 
@@ -105,30 +90,29 @@ VoxgradStatus voxgrad_bench_empty_cache() {
   return guarded([] { vox::cuda::empty_cache(); });
 }
 
-/// Prepares a task on `operands`, which the caller keeps alive until voxgrad_bench_task_free.
+/// Prepares a task on `operands`, whose memory the caller keeps alive until voxgrad_bench_task_free.
 VoxgradStatus voxgrad_bench_task(const char* benchmark, const char* name, const char* pass,
-                                 const int64_t* options, int option_count, const VoxBenchTensor* operands,
-                                 int count, Task** out) {
+                                 const int64_t* options, int option_count, vox::Tensor* const* operands,
+                                 const char* const* names, int count, Task** out) {
   return guarded([&] {
-    bench::Spec spec{.name = name,
-                     .pass = pass,
-                     .options = {options, options + option_count},
-                     .operands = bench::borrow_all(operands, count),
-                     .names = {}};
-    for (int i = 0; i < count; ++i) spec.names.push_back(operands[i].name ? operands[i].name : "");
+    const bench::Spec spec{.name = name,
+                           .pass = pass,
+                           .options = {options, options + option_count},
+                           .operands = vox::capi::tensors_of(operands, count),
+                           .names = {names, names + count}};
     *out = std::make_unique<Task>(bench::make(benchmark, spec)).release();
   });
 }
 
 /// Prepares a pass of a program on `operands`, of which the last is the gradient of y, except in "forward".
-/// The caller keeps them and `steps` alive until voxgrad_bench_task_free.
+/// The caller keeps their memory and `steps` alive until voxgrad_bench_task_free.
 VoxgradStatus voxgrad_bench_program(const char* pass, const VoxgradStep* steps, int step_count,
-                                    const VoxBenchTensor* operands, int count, Task** out) {
+                                    vox::Tensor* const* operands, int count, Task** out) {
   return guarded([&] {
     const bench::Spec spec{.name = "program",
                            .pass = pass,
                            .options = {},
-                           .operands = bench::borrow_all(operands, count),
+                           .operands = vox::capi::tensors_of(operands, count),
                            .names = {}};
     const size_t inputs = spec.operands.size() - (spec.pass == "forward" ? 0 : 1);
     const bench::Program program(steps, step_count, inputs);
@@ -148,13 +132,27 @@ VoxgradStatus voxgrad_bench_task_run(Task* task) {
 }
 
 /// Copies result `index` of the last run into `to`, a tensor of its shape, and casts it to the dtype of `to`.
-VoxgradStatus voxgrad_bench_task_result(const Task* task, int index, const VoxBenchTensor* to) {
+VoxgradStatus voxgrad_bench_task_result(const Task* task, int index, vox::Tensor* to) {
   return guarded([&] {
     const vox::Tensor& result = task->results.at(index);
-    vox::Tensor target = bench::borrow(*to);
-    vox::check<vox::ShapeError>(target.shape() == result.shape(), "bench: result ", index, " is ",
-                                result.shape(), ", expected ", target.shape());
-    target.copy_(result.detach());
+    vox::check<vox::ShapeError>(to->shape() == result.shape(), "bench: result ", index, " is ",
+                                result.shape(), ", expected ", to->shape());
+    to->copy_(result.detach());
+  });
+}
+
+/// Where result `index` of the last run lies.
+VoxgradStatus voxgrad_bench_task_address(const Task* task, int index, const void** address) {
+  return guarded([&] { *address = task->results.at(index).impl()->data(); });
+}
+
+/// Writes NaN over the results and gives their memory back to the pool, which hands it out again: so
+/// vs_pytorch sees that a run writes all of them.
+VoxgradStatus voxgrad_bench_task_poison(Task* task) {
+  return guarded([&] {
+    for (const vox::Tensor& result : task->results)
+      result.detach().fill_(std::numeric_limits<float>::quiet_NaN());
+    task->results.clear();
   });
 }
 

@@ -15,15 +15,6 @@
 
 extern "C" {
 
-/// A dense tensor in memory that the caller owns.
-struct VoxBenchTensor {
-  void* data;
-  const char* name;   ///< in a network's state; else null
-  const char* dtype;  ///< "f32", "bf16", ...
-  int64_t rank, sizes[8];
-  int cuda, requires_grad;
-};
-
 /// An op of a program. Its arguments may be results: first the program's operands, then those of the steps.
 struct VoxgradStep {
   const char* op;
@@ -49,7 +40,7 @@ struct Spec {
   std::string name, pass;
   std::vector<int64_t> options;
   Tensors operands;
-  std::vector<std::string> names;  ///< of the operands
+  std::vector<std::string> names;  ///< of the operands, in a network's state
 };
 
 Task network(const Spec& spec);         ///< a training step; networks/shim.cpp
@@ -78,7 +69,5 @@ Task differentiate(const Spec& spec, const Forward& forward);
 
 /// "sgd", "adam" or "adamw", with the options of optimisers.py.
 std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensors parameters);
-
-vox::Tensor borrow(const VoxBenchTensor& tensor);
 
 }  // namespace bench

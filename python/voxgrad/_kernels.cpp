@@ -1,4 +1,3 @@
-#include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
@@ -230,10 +229,10 @@ VoxgradStatus voxgrad_kernel(const char* name, const VoxgradArgument* arguments,
     for (int64_t i = 0; i < operands_count; ++i) {
       const auto dtype = static_cast<DType>(operands[0]);
       const Device on = operands[1] < 0 ? Device::cpu() : Device::cuda(static_cast<int>(operands[1]));
-      if (on.is_cuda()) cuda::check_device(name, on.index);
       const Shape shape(operands + 3, operands + 3 + operands[2]);
       operands += 3 + shape.rank();
-      tensors.push_back(detail::from_blob(addresses[i], dtype, shape, contiguous_strides(shape), on, {}));
+      tensors.push_back(
+          detail::from_blob(addresses[i], dtype, shape, contiguous_strides(shape), on, {}, name));
     }
     capi::Values values;
     for (int64_t i = 0; i < count; ++i) values.push_back(capi::value_of(arguments[i], tensors));

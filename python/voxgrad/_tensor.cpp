@@ -51,19 +51,6 @@ VoxgradStatus voxgrad_tensor_borrow(void* managed, int versioned, Tensor** resul
   });
 }
 
-/// A leaf on memory that the caller keeps as long as a tape refers to it.
-VoxgradStatus voxgrad_tensor_on(void* data, int dtype, int device, int64_t rank, const int64_t* sizes,
-                                const int64_t* strides, int requires_grad, Tensor** result) {
-  return guarded([&] {
-    const Device on = device < 0 ? Device::cpu() : Device::cuda(device);
-    if (on.is_cuda()) cuda::check_device("voxgrad", device);
-    Tensor t = detail::from_blob(data, static_cast<DType>(dtype), Shape(sizes, sizes + rank),
-                                 Shape(strides, strides + rank), on, {});
-    if (requires_grad) t.set_requires_grad();
-    *result = new Tensor(t);
-  });
-}
-
 /// Lends a result, which may be on a tape; the borrower must notice writes itself. A view of an operand,
 /// whose memory the caller may free, is copied.
 VoxgradStatus voxgrad_result_lend(const Tensor* t, Tensor* const* operands, int64_t count, void** managed) {
