@@ -12,34 +12,28 @@ namespace {
 
 struct Convolution {
   bool transposed, bias;
-  vox::Triple stride, padding, dilation, output_padding;
-  int64_t groups;
+  vox::ConvTranspose3dOptions o;
 
   explicit Convolution(const Spec& spec)
       : transposed(spec.name == "conv_transpose3d"),
-        bias(spec.operands.size() > (spec.pass == "forward" ? 2 : 3)),
-        groups(spec.options.at(12)) {
+        bias(spec.operands.size() > (spec.pass == "forward" ? 2 : 3)) {
     const auto triple = [&](size_t i) {
       return vox::Triple(spec.options.at(i), spec.options.at(i + 1), spec.options.at(i + 2));
     };
-    stride = triple(0), padding = triple(3), dilation = triple(6), output_padding = triple(9);
+    o = {.stride = triple(0),
+         .padding = triple(3),
+         .output_padding = triple(9),
+         .groups = spec.options.at(12),
+         .dilation = triple(6)};
   }
 
-  vox::Conv3dOptions options() const {
-    return {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups};
-  }
-  vox::ConvTranspose3dOptions transposed_options() const {
-    return {.stride = stride,
-            .padding = padding,
-            .output_padding = output_padding,
-            .groups = groups,
-            .dilation = dilation};
+  vox::Conv3dOptions plain_options() const {
+    return {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups};
   }
 
   vox::Tensor operator()(const Tensors& t) const {
     const vox::Tensor b = bias ? t[2] : vox::Tensor();
-    return transposed ? vox::conv_transpose3d(t[0], t[1], b, transposed_options())
-                      : vox::conv3d(t[0], t[1], b, options());
+    return transposed ? vox::conv_transpose3d(t[0], t[1], b, o) : vox::conv3d(t[0], t[1], b, plain_options());
   }
 };
 
@@ -50,9 +44,9 @@ std::string kernel([[maybe_unused]] const Convolution& c, [[maybe_unused]] const
   const vox::Tensor &x = spec.operands[0], &weight = spec.operands[1];
   if (!x.device().is_cuda()) return {};
   const vox::Shape &in = x.shape(), &w = weight.shape();
-  const vox::Conv3dGeometry geometry =
-      c.transposed ? vox::detail::conv_transpose3d_geometry("bench", in, w, c.transposed_options())
-                   : vox::detail::conv3d_geometry("bench", in, w, c.options());
+  const vox::Conv3dGeometry geometry = c.transposed
+                                           ? vox::detail::conv_transpose3d_geometry("bench", in, w, c.o)
+                                           : vox::detail::conv3d_geometry("bench", in, w, c.plain_options());
   const bool upwards = c.transposed == (spec.pass == "forward");  // from the coarse grid to the fine one
   const auto pass = spec.pass != "forward" && weight.requires_grad() ? weight_grad
                     : upwards                                        ? conv_transpose3d
