@@ -2,9 +2,9 @@
 // all channels. In the adjoint a chunk owns some channels of a sample and adds points in their order, so it
 // needs no atomics; the other two own points.
 
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/grid_sample.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/layer_kernels.h>
 
 #include <algorithm>
@@ -23,12 +23,9 @@ constexpr ByIsa loops = VOX_BY_ISA(grid_sample_kernels);
 template <class F>
 void for_blocks(const GridSampling& s, F f) {
   const int64_t blocks = (s.points + grid_block - 1) / grid_block;
-  const int64_t grain = std::max<int64_t>(1, 16 / std::max<int64_t>(1, s.channels));
-  parallel_for(s.batch * blocks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % blocks * grid_block;
-      f(i / blocks, first, std::min(grid_block, s.points - first));
-    }
+  for_tasks(s.batch * blocks, 16 / std::max<int64_t>(1, s.channels), [&](int64_t i) {
+    const int64_t first = i % blocks * grid_block;
+    f(i / blocks, first, std::min(grid_block, s.points - first));
   });
 }
 
@@ -57,18 +54,16 @@ void grid_sample_adjoint(const Tensor& y, const Tensor& grid, const GridSampling
     const int64_t wanted = std::clamp<int64_t>(16 / s.batch, 1, (s.channels + 3) / 4);
     const int64_t channels = (s.channels + wanted - 1) / wanted;
     const int64_t chunks = (s.channels + channels - 1) / channels;
-    parallel_for(s.batch * chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t n = i / chunks, low = n * s.channels + i % chunks * channels;
-        const int64_t high = std::min(low + channels, (n + 1) * s.channels);
-        std::fill(to + low * s.cells(), to + high * s.cells(), T(0));
-        for (int64_t first = 0; first < s.points; first += grid_block) {
-          const int64_t count = std::min(grid_block, s.points - first);
-          GridTaps<T> taps;
-          of.find(s, points + (n * s.points + first) * s.axes, count, taps);
-          for (int64_t plane = low; plane < high; ++plane)
-            of.scatter(s, taps, from + plane * s.points + first, to + plane * s.cells(), count);
-        }
+    for_tasks(s.batch * chunks, 1, [&](int64_t i) {
+      const int64_t n = i / chunks, low = n * s.channels + i % chunks * channels;
+      const int64_t high = std::min(low + channels, (n + 1) * s.channels);
+      std::fill(to + low * s.cells(), to + high * s.cells(), T(0));
+      for (int64_t first = 0; first < s.points; first += grid_block) {
+        const int64_t count = std::min(grid_block, s.points - first);
+        GridTaps<T> taps;
+        of.find(s, points + (n * s.points + first) * s.axes, count, taps);
+        for (int64_t plane = low; plane < high; ++plane)
+          of.scatter(s, taps, from + plane * s.points + first, to + plane * s.cells(), count);
       }
     });
   });

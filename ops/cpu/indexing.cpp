@@ -2,7 +2,7 @@
 // owns some slices of x, reads every index, and writes what falls into its own. So the writes to an element
 // are in the order of the indices, whatever the chunks.
 
-#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 
@@ -60,21 +60,18 @@ void gather(const Tensor& x, int64_t dim, const Tensor& indices, Tensor& y) {
     const auto slice = detail::slice_layout(x, dim);
     const T* from = static_cast<const T*>(x.impl()->data());
     T* to = static_cast<T*>(y.impl()->data());
-    const int64_t grain = std::max<int64_t>(1, 16384 / inner);
-    parallel_for(to_view.outer * to_view.axis, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t* index = rows.of(row);
-        T* target = to + row * inner;
-        slice.for_runs(0, row / to_view.axis * inner, inner, [&](int64_t at, int64_t n, int64_t stride) {
-          if (!rows.whole_rows)
-            for (int64_t j = 0; j < n; ++j) target[j] = from[at + j * stride + *index++ * step];
-          else if (stride == 1)
-            std::copy_n(from + at + *index * step, n, target);
-          else
-            for (int64_t j = 0; j < n; ++j) target[j] = from[at + j * stride + *index * step];
-          target += n;
-        });
-      }
+    for_tasks(to_view.outer * to_view.axis, 16384 / inner, [&](int64_t row) {
+      const int64_t* index = rows.of(row);
+      T* target = to + row * inner;
+      slice.for_runs(0, row / to_view.axis * inner, inner, [&](int64_t at, int64_t n, int64_t stride) {
+        if (!rows.whole_rows)
+          for (int64_t j = 0; j < n; ++j) target[j] = from[at + j * stride + *index++ * step];
+        else if (stride == 1)
+          std::copy_n(from + at + *index * step, n, target);
+        else
+          for (int64_t j = 0; j < n; ++j) target[j] = from[at + j * stride + *index * step];
+        target += n;
+      });
     });
   });
 }
@@ -91,7 +88,8 @@ void scatter_by(int64_t dim, const Tensor& indices, const AxisView& y, Tensor& x
   // At most 16 ranges of slices, because each reads all indices.
   const int64_t wanted = std::clamp<int64_t>(16 / y.outer, 1, size), length = (size + wanted - 1) / wanted;
   const int64_t ranges = (size + length - 1) / length;
-  const auto scatter_range = [&](int64_t outer, int64_t first, int64_t last) {
+  for_tasks(y.outer * ranges, 16384 / (count * inner), [&](int64_t t) {
+    const int64_t outer = t / ranges, first = t % ranges * length, last = std::min(first + length, size);
     for (int64_t row = outer * count; row < (outer + 1) * count; ++row) {
       const int64_t* index = rows.of(row);
       if (rows.whole_rows && (*index < first || *index >= last)) continue;
@@ -108,14 +106,7 @@ void scatter_by(int64_t dim, const Tensor& indices, const AxisView& y, Tensor& x
         place += n;
       });
     }
-  };
-  parallel_for(y.outer * ranges, std::max<int64_t>(1, 16384 / (count * inner)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t t = begin; t < end; ++t) {
-                   const int64_t first = t % ranges * length;
-                   scatter_range(t / ranges, first, std::min(first + length, size));
-                 }
-               });
+  });
 }
 
 /// Sizes of the tensor that is scattered to x.

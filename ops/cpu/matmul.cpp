@@ -1,5 +1,6 @@
-#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 
 #include <Eigen/Core>
 #include <algorithm>
@@ -35,14 +36,7 @@ struct Operand {
     }
   }
 
-  int64_t offset(int64_t index) const {
-    int64_t offset = 0;
-    for (int64_t i = batch.rank() - 1; i >= 0; --i) {
-      offset += index % batch[i] * strides[i];
-      index /= batch[i];
-    }
-    return offset;
-  }
+  int64_t offset(int64_t index) const { return detail::offset_of(batch, strides, index); }
 };
 
 template <class T>
@@ -58,18 +52,16 @@ void matmul_as(const Tensor& a_tensor, const Tensor& b_tensor, Tensor& y_tensor)
   const int64_t down = (n + tile_rows - 1) / tile_rows, across = (m + tile_columns - 1) / tile_columns;
   const int64_t operations = std::min(n, tile_rows) * std::min(m, tile_columns) * std::max<int64_t>(k, 1);
   const int64_t tasks = y_tensor.numel() / (n * m) * down * across;
-  parallel_for(tasks, std::max<int64_t>(1, task_operations / operations), [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t batch = task / across / down;
-      const int64_t row = task / across % down * tile_rows, column = task % across * tile_columns;
-      const int64_t rows = std::min(tile_rows, n - row), columns = std::min(tile_columns, m - column);
-      using Map = Eigen::Map<Matrix, 0, Stride>;
-      using ConstMap = Eigen::Map<const Matrix, 0, Stride>;
-      const ConstMap left(a + a_operand.offset(batch) + row * k, rows, k, Stride(k));     // (rows, k)
-      const ConstMap right(b + b_operand.offset(batch) + column, k, columns, Stride(m));  // (k, columns)
-      Map out(y + (batch * n + row) * m + column, rows, columns, Stride(m));              // (rows, columns)
-      out.noalias() = left * right;
-    }
+  for_tasks(tasks, task_operations / operations, [&](int64_t task) {
+    const int64_t batch = task / across / down;
+    const int64_t row = task / across % down * tile_rows, column = task % across * tile_columns;
+    const int64_t rows = std::min(tile_rows, n - row), columns = std::min(tile_columns, m - column);
+    using Map = Eigen::Map<Matrix, 0, Stride>;
+    using ConstMap = Eigen::Map<const Matrix, 0, Stride>;
+    const ConstMap left(a + a_operand.offset(batch) + row * k, rows, k, Stride(k));     // (rows, k)
+    const ConstMap right(b + b_operand.offset(batch) + column, k, columns, Stride(m));  // (k, columns)
+    Map out(y + (batch * n + row) * m + column, rows, columns, Stride(m));              // (rows, columns)
+    out.noalias() = left * right;
   });
 }
 

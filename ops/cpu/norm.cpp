@@ -2,6 +2,7 @@
 #include <voxgrad/ops/cpu/convert_run.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/normalize.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/layer_kernels.h>
@@ -121,15 +122,10 @@ void for_rows(const Cut& cut, Sum sum, Finish finish, Map map) {
     return;
   }
   // The rows of one group share weights, so one thread takes a block of each of them.
-  parallel_for(groups * blocks, std::max<int64_t>(1, task_elements / (outer * cut.typical_size)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   for (int64_t o = 0; o < outer; ++o) sum(o * groups + i / blocks, i % blocks, 0);
-                 }
-               });
-  parallel_for(rows, std::max<int64_t>(1, task_elements / blocks), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) finish(row);
+  for_tasks(groups * blocks, task_elements / (outer * cut.typical_size), [&](int64_t i) {
+    for (int64_t o = 0; o < outer; ++o) sum(o * groups + i / blocks, i % blocks, 0);
   });
+  for_tasks(rows, task_elements / blocks, finish);
   for_blocks(cut, map);
 }
 

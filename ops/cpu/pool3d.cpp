@@ -100,8 +100,11 @@ bool streams(const Tensor& x) { return x.numel() * size_of(x.dtype()) >= stream_
 template <class T, class F>
 void one_by_one(Tensor& result, int64_t size, F f) {
   T* to = detail::mutable_ptr<T>(result);
-  parallel_for(result.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) to[n] = f(n / size, n % size);
+  parallel_for(result.numel(), elements_per_chunk, [&](int64_t n, int64_t end) {
+    while (n < end) {
+      const int64_t plane = n / size, stop = std::min(end, (plane + 1) * size);
+      for (; n < stop; ++n) to[n] = f(plane, n - plane * size);
+    }
   });
 }
 
@@ -142,17 +145,13 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   });
 }
 
-void max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry, Tensor& y) {
+void max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& g, Tensor& y) {
   visit_floating("max_pool3d_gather", y.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(x);
     const int64_t* index = detail::ptr<int64_t>(indices);
-    T* to = detail::mutable_ptr<T>(y);
-    const int64_t cells = geometry.cells(), windows = geometry.windows();
-    parallel_for(y.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end;) {
-        const int64_t plane = n / windows, stop = std::min(end, (plane + 1) * windows);
-        for (; n < stop; ++n) to[n] = index[n] < 0 ? T(0) : from[plane * cells + index[n]];
-      }
+    one_by_one<T>(y, g.windows(), [&](int64_t plane, int64_t o) {
+      const int64_t i = index[plane * g.windows() + o];
+      return i < 0 ? T(0) : from[plane * g.cells() + i];
     });
   });
 }

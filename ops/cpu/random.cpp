@@ -1,5 +1,5 @@
 #include <voxgrad/core/distributions.h>
-#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/kernels.h>
 
 // output[i] = element i % count of block i / count (core/distributions.h). One chunk owns a run of blocks.
@@ -13,9 +13,8 @@ void fill(const Tensor& output, GeneratorState at, D distribution) {
   auto* data = detail::mutable_ptr<typename D::Element>(output);
   const int64_t numel = output.numel();
   const int64_t blocks = numel / D::count + (numel % D::count != 0);
-  parallel_for(blocks, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block)
-      detail::write_block(distribution, at.seed, at.offset, block, numel, data);
+  for_tasks(blocks, 4096, [&](int64_t block) {
+    detail::write_block(distribution, at.seed, at.offset, block, numel, data);
   });
 }
 

@@ -1,9 +1,7 @@
 // Linear recurrences: a chunk owns rows, and goes along each in order.
 
-#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/layer_kernels.h>
-
-#include <algorithm>
 
 namespace vox::cpu {
 
@@ -12,15 +10,13 @@ void recurrence(const Tensor& a, const Tensor& b, bool reverse, Tensor& y) {
   const auto run = [&]<class T>(T) {
     const T *const factors = detail::ptr_or_null<T>(a), *const terms = detail::ptr<T>(b);
     T* const out = detail::mutable_ptr<T>(y);
-    parallel_for(y.numel() / n, std::max<int64_t>(1, 16384 / n), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t first = row * n, step = reverse ? -1 : 1;
-        int64_t i = reverse ? first + n - 1 : first;
-        T sum = out[i] = terms[i];
-        for (int64_t k = 1; k < n; ++k) {
-          i += step;
-          out[i] = sum = (factors ? factors[reverse ? i + 1 : i] * sum : sum) + terms[i];
-        }
+    for_tasks(y.numel() / n, 16384 / n, [&](int64_t row) {
+      const int64_t first = row * n, step = reverse ? -1 : 1;
+      int64_t i = reverse ? first + n - 1 : first;
+      T sum = out[i] = terms[i];
+      for (int64_t k = 1; k < n; ++k) {
+        i += step;
+        out[i] = sum = (factors ? factors[reverse ? i + 1 : i] * sum : sum) + terms[i];
       }
     });
   };

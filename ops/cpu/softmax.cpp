@@ -3,6 +3,7 @@
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/elementwise.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 
@@ -47,14 +48,11 @@ void for_rows(const AxisView& v, F f) {
   const bool dense = v.inner == 1;
   const int64_t width = std::min(run_elements, dense ? v.axis : v.inner);
   const int64_t strips = dense ? 1 : (v.inner + width - 1) / width;
-  const int64_t grain = 1 + 16384 / (v.axis * (dense ? 1 : width));
-  parallel_for(v.outer * strips, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t outer = task / strips, at = task % strips * width, first = outer * v.axis * v.inner + at;
-      const int64_t runs = (v.axis + width - 1) / width, strip = std::min(width, v.inner - at);
-      f(dense ? Rows{first, width, runs, width, v.axis - (runs - 1) * width, true, outer}
-              : Rows{first, v.inner, v.axis, strip, strip, false, outer * v.inner + at});
-    }
+  for_tasks(v.outer * strips, 1 + 16384 / (v.axis * (dense ? 1 : width)), [&](int64_t task) {
+    const int64_t outer = task / strips, at = task % strips * width, first = outer * v.axis * v.inner + at;
+    const int64_t runs = (v.axis + width - 1) / width, strip = std::min(width, v.inner - at);
+    f(dense ? Rows{first, width, runs, width, v.axis - (runs - 1) * width, true, outer}
+            : Rows{first, v.inner, v.axis, strip, strip, false, outer * v.inner + at});
   });
 }
 
@@ -227,10 +225,8 @@ void cross_entropy(const Tensor& x_tensor, const Tensor& target, const Tensor& w
   visit_floating("cross_entropy", x_tensor.dtype(), [&]<class T>(T) {
     const Targets<T> q(x_tensor, target, weight, terms);
     const T* const x = detail::ptr<T>(x_tensor);
-    T *const loss = detail::mutable_ptr<T>(loss_tensor), *const of_row =
-                                                             row_weight.defined()
-                                                                 ? detail::mutable_ptr<T>(row_weight)
-                                                                 : nullptr;
+    T* const loss = detail::mutable_ptr<T>(loss_tensor);
+    T* const of_row = row_weight.defined() ? detail::mutable_ptr<T>(row_weight) : nullptr;
     for_rows(q.view, [=, &q](const Rows& rows) {
       PerRow<T> max{rows}, logarithm{rows}, scores{rows};  // scores: sum of weight * (x - max)
       exponentials<T>(x, max, logarithm, nullptr, nullptr);

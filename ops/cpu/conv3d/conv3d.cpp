@@ -10,11 +10,11 @@
 // tile or panel; each result is rounded once.
 
 #include <voxgrad/core/check.h>
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 #include <voxgrad/ops/cpu/conv3d/ways.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/kernels.h>
 
 namespace vox::cpu {
@@ -42,15 +42,13 @@ void bias_grad(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t
   constexpr int64_t piece = 1 << 15;
   const int64_t pieces = (cells + piece - 1) / piece, per_channel = batch * pieces;
   std::vector<double> sums(static_cast<size_t>(channels * per_channel));
-  parallel_for(channels * per_channel, 1 + piece / cells, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t c = t / per_channel, n = t % per_channel / pieces, first = t % pieces * piece;
-      const T* from = grad + (n * channels + c) * cells + first;
-      const int64_t count = std::min(piece, cells - first);
-      double sum = 0;
-      with_opmath(from, count, [&]<class U>(const U* x, int64_t k) { sum += sum_kernels.of<U>()(x, k); });
-      sums[static_cast<size_t>(t)] = sum;
-    }
+  for_tasks(channels * per_channel, 1 + piece / cells, [&](int64_t t) {
+    const int64_t c = t / per_channel, n = t % per_channel / pieces, first = t % pieces * piece;
+    const T* from = grad + (n * channels + c) * cells + first;
+    const int64_t count = std::min(piece, cells - first);
+    double sum = 0;
+    with_opmath(from, count, [&]<class U>(const U* x, int64_t k) { sum += sum_kernels.of<U>()(x, k); });
+    sums[static_cast<size_t>(t)] = sum;
   });
   for (int64_t c = 0; c < channels; ++c) {
     double sum = 0;

@@ -35,17 +35,15 @@ class Run {
     const double work =
         static_cast<double>(c_.out_channels * c_.in_channels * std::max<int64_t>(plan_.taps, 1)) *
         static_cast<double>(box.d * box.h * box.w) / static_cast<double>(plan_.slices);
-    const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(200e3 / work));
+    const auto grain = static_cast<int64_t>(200e3 / work);
     if (plan_.whole) input_ = plan_.tiles.pack_whole(c_.input, c_.batch * c_.groups * c_.in_channels);
     for (int64_t first = 0; first < all && finite_; first += at_once) {
       const int64_t count = std::min(at_once, all - first);
       if (!weights_.pack(first, count)) return false;
-      parallel_for(c_.batch * count * boxes, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          const int64_t n = t / boxes / count, slice = first + t / boxes % count;
-          task({n * c_.groups + slice / plan_.slices, slice / plan_.slices, slice % plan_.slices,
-                plan_.boxes.box(t % boxes)});
-        }
+      for_tasks(c_.batch * count * boxes, grain, [&](int64_t t) {
+        const int64_t n = t / boxes / count, slice = first + t / boxes % count;
+        task({n * c_.groups + slice / plan_.slices, slice / plan_.slices, slice % plan_.slices,
+              plan_.boxes.box(t % boxes)});
       });
     }
     return finite_;

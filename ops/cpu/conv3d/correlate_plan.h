@@ -28,9 +28,7 @@ struct CorrelatePlan {
   static constexpr int64_t most_positions = 1024;  // of a plane of a box of it, whose sums are in that cache
   static constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
   static constexpr int64_t cached_weight_bytes = 192 * 1024;  // of a block of output channels, in that cache
-  static constexpr int64_t nearest_weight_bytes =
-      24 * 1024;                             // of some channels of a block, in the nearest cache
-  static constexpr size_t most_phases = 64;  // along W, whose sums are kept at the same time
+  static constexpr size_t most_phases = 64;                   // along W, whose sums are kept at the same time
   static constexpr int64_t boxes_wanted = 16, tasks_wanted = 24;
   static constexpr double call_cost = 150;  // of one call of correlate(), in multiply-adds of vectors
 

@@ -7,9 +7,9 @@
 // NaN operands give what the definition gives. A task owns the sums of a box of positions, or of a tap. The
 // shapes alone determine tasks and the order of sums, so the number of threads changes no bit.
 
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 #include <voxgrad/ops/cpu/conv3d/ways.h>
+#include <voxgrad/ops/cpu/tasks.h>
 
 #include <Eigen/Core>
 
@@ -120,9 +120,8 @@ void Correlation<S, T>::by_definition() const {
     for (const Lattice& h : phases[1])
       for (const Lattice& w : phases[2]) {
         const TileLayout boxes = boxes_of({d, h, w}, bytes);
-        parallel_for(batch * groups * boxes.tiles(), 1, [&](int64_t begin, int64_t end) {
-          for (int64_t t = begin; t < end; ++t)
-            compute(*this, {d, h, w}, boxes.box(t % boxes.tiles()), t / boxes.tiles());
+        for_tasks(batch * groups * boxes.tiles(), 1, [&](int64_t t) {
+          compute(*this, {d, h, w}, boxes.box(t % boxes.tiles()), t / boxes.tiles());
         });
       }
 }
@@ -132,20 +131,18 @@ void WeightGrad<S, T>::by_definition() const {
   const Lattices l = conv3d_lattices(g);
   const int64_t rows = g.small_per_group(), columns = g.big_per_group();
   const TileLayout boxes = boxes_of(l, (rows + columns) * static_cast<int64_t>(sizeof(T)));
-  parallel_for(g.groups * g.taps(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t group = t / g.taps(), tap = t % g.taps();
-      Matrix<T> sums = Matrix<T>::Zero(rows, columns);
-      for (int64_t i = 0; i < g.batch * boxes.tiles(); ++i) {
-        const Touched touched(l, boxes.box(i % boxes.tiles()), tap, g.kernel);
-        const int64_t image = i / boxes.tiles() * g.groups + group;
-        const S *x = big + image * columns * g.big_cells(), *y = small + image * rows * g.small_cells();
-        sums.noalias() +=
-            panel_of<T>(y, rows, touched.outputs) * panel_of<T>(x, columns, touched.inputs).transpose();
-      }
-      for (int64_t r = 0; r < rows * columns; ++r)
-        dweight[(group * rows * columns + r) * g.taps() + tap] = static_cast<S>(sums.data()[r]);
+  for_tasks(g.groups * g.taps(), 1, [&](int64_t t) {
+    const int64_t group = t / g.taps(), tap = t % g.taps();
+    Matrix<T> sums = Matrix<T>::Zero(rows, columns);
+    for (int64_t i = 0; i < g.batch * boxes.tiles(); ++i) {
+      const Touched touched(l, boxes.box(i % boxes.tiles()), tap, g.kernel);
+      const int64_t image = i / boxes.tiles() * g.groups + group;
+      const S *x = big + image * columns * g.big_cells(), *y = small + image * rows * g.small_cells();
+      sums.noalias() +=
+          panel_of<T>(y, rows, touched.outputs) * panel_of<T>(x, columns, touched.inputs).transpose();
     }
+    for (int64_t r = 0; r < rows * columns; ++r)
+      dweight[(group * rows * columns + r) * g.taps() + tap] = static_cast<S>(sums.data()[r]);
   });
 }
 

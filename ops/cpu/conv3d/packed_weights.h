@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include <voxgrad/core/factories.h>
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d/correlate_plan.h>
+#include <voxgrad/ops/cpu/tasks.h>
 
 namespace vox::cpu {
 
@@ -31,12 +31,10 @@ class PackedWeights {
     if (!memory_.defined() || memory_.numel() < size) memory_ = empty({size}, {.dtype = dtype_of<T>()});
     packed_ = detail::mutable_ptr<T>(memory_);
     std::atomic<bool> finite = true;
-    parallel_for(count * c_.in_channels, 8, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const int64_t slice = first + t / c_.in_channels, in_group = slice % plan_.slices;
-        for (int64_t b = plan_.slice_begin(in_group); b < plan_.slice_begin(in_group + 1); ++b)
-          if (!pack_block(slice / plan_.slices, in_group, b, t % c_.in_channels)) finite = false;
-      }
+    for_tasks(count * c_.in_channels, 8, [&](int64_t t) {
+      const int64_t slice = first + t / c_.in_channels, in_group = slice % plan_.slices;
+      for (int64_t b = plan_.slice_begin(in_group); b < plan_.slice_begin(in_group + 1); ++b)
+        if (!pack_block(slice / plan_.slices, in_group, b, t % c_.in_channels)) finite = false;
     });
     return finite;
   }

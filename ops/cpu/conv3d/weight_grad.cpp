@@ -78,11 +78,9 @@ struct Blocks {
     const auto sums_of = [&](const Block& b) {
       return partial + (row_of(b) + b.rows * b.channel) * g.taps();
     };
-    parallel_for(owners() * ranges, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const Block b = block(t / ranges);
-        task(b, t % ranges, sums_of(b) + t % ranges * numel());
-      }
+    for_tasks(owners() * ranges, 1, [&](int64_t t) {
+      const Block b = block(t / ranges);
+      task(b, t % ranges, sums_of(b) + t % ranges * numel());
     });
     std::atomic<bool> finite = true;
     parallel_for(numel(), 1 << 11, [&](int64_t begin, int64_t end) {
@@ -90,18 +88,16 @@ struct Blocks {
         for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel() + i];
       if (!all_finite(partial + begin, end - begin)) finite = false;
     });
-    parallel_for(owners(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t owner = begin; owner < end; ++owner) {
-        const Block b = block(owner);
-        const int64_t columns = b.channels * g.taps(), step = g.big_per_group() * g.taps();
-        S* to = dweight + (row_of(b) + b.channel) * g.taps();
-        if constexpr (std::is_same_v<S, T>) {
-          order(b, sums_of(b), to, step);
-        } else {
-          T* ordered = scratch<T, 2>(b.rows * columns);
-          order(b, sums_of(b), ordered, columns);
-          for (int64_t r = 0; r < b.rows; ++r) convert_run(ordered + r * columns, to + r * step, columns);
-        }
+    for_tasks(owners(), 1, [&](int64_t owner) {
+      const Block b = block(owner);
+      const int64_t columns = b.channels * g.taps(), step = g.big_per_group() * g.taps();
+      S* to = dweight + (row_of(b) + b.channel) * g.taps();
+      if constexpr (std::is_same_v<S, T>) {
+        order(b, sums_of(b), to, step);
+      } else {
+        T* ordered = scratch<T, 2>(b.rows * columns);
+        order(b, sums_of(b), ordered, columns);
+        for (int64_t r = 0; r < b.rows; ++r) convert_run(ordered + r * columns, to + r * step, columns);
       }
     });
     return finite ? Outcome::done : Outcome::not_finite;
@@ -352,22 +348,20 @@ class ByChannels {
     T* s = detail::mutable_ptr<T>(small_);
     // A task has a plane of a vector of channels.
     const int64_t plane = g_.small.h * g_.small.w, vectors = rows / lanes;
-    parallel_for(g_.batch * vectors * g_.small.d, 1 + (1 << 10) / plane, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const int64_t d = t % g_.small.d, row = t / g_.small.d % vectors * lanes,
-                      image = t / g_.small.d / vectors;
-        const S* from = w_.small + (image * rows + row) * cells + d * plane;
-        T* to = s + image * places * rows + row;
-        T* dense = scratch<T, 2>(lanes * plane);
-        for (int64_t lane = 0; lane < lanes; ++lane)
-          convert_run(from + lane * cells, dense + lane * plane, plane);
-        if (tiles_.winograd) {
-          T* by_cell = scratch<T, 3>(lanes * plane);
-          simd_.transpose(dense, plane, lanes, plane, by_cell, lanes);
-          pack_pairs(by_cell, d, to);
-        } else {
-          simd_.transpose(dense, plane, lanes, plane, to + d * plane * rows, rows);
-        }
+    for_tasks(g_.batch * vectors * g_.small.d, 1 + (1 << 10) / plane, [&](int64_t t) {
+      const int64_t d = t % g_.small.d, row = t / g_.small.d % vectors * lanes,
+                    image = t / g_.small.d / vectors;
+      const S* from = w_.small + (image * rows + row) * cells + d * plane;
+      T* to = s + image * places * rows + row;
+      T* dense = scratch<T, 2>(lanes * plane);
+      for (int64_t lane = 0; lane < lanes; ++lane)
+        convert_run(from + lane * cells, dense + lane * plane, plane);
+      if (tiles_.winograd) {
+        T* by_cell = scratch<T, 3>(lanes * plane);
+        simd_.transpose(dense, plane, lanes, plane, by_cell, lanes);
+        pack_pairs(by_cell, d, to);
+      } else {
+        simd_.transpose(dense, plane, lanes, plane, to + d * plane * rows, rows);
       }
     });
   }

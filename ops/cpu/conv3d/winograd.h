@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <voxgrad/core/factories.h>
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
+#include <voxgrad/ops/cpu/tasks.h>
 
 // Note [Winograd]
 //
@@ -180,9 +180,8 @@ struct OperandTiles {
     Tensor memory = empty({channels * step + slack()}, {.dtype = dtype_of<T>()});
     T* to = detail::mutable_ptr<T>(memory);
     std::fill_n(to + channels * step, slack(), T(0));
-    parallel_for(channels, 1 + (1 << 14) / step, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) pack(input + c * cells(), 1, layout.box(0), to + c * step);
-    });
+    for_tasks(channels, 1 + (1 << 14) / step,
+              [&](int64_t c) { pack(input + c * cells(), 1, layout.box(0), to + c * step); });
     return memory;
   }
 };
