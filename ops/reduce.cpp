@@ -207,8 +207,8 @@ VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, do
   VarMean y{detail::empty_for(function, plan.shape, x.options()),
             detail::empty_for(function, plan.shape, x.options())};
   Tensor exact_mean = exact_results(function, x, plan);
-  var_mean_kernel.on(x.device(), function)(detail::in_order(x, plan), plan.reduced, correction, y.var, y.mean,
-                                           exact_mean);
+  var_mean_kernel.on(x.device(), function)(detail::in_order(x, plan.order), plan.reduced, correction, y.var,
+                                           y.mean, exact_mean);
   const Tensor outputs[] = {y.var, y.mean};
   if (auto node = autograd::record<VarMeanNode>(std::span(&x, 1), outputs)) {
     node->keepdim_shape_ = plan.keepdim_shape;

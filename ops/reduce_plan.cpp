@@ -43,20 +43,18 @@ ReducePlan reduce_plan(const char* function, const Tensor& x, const Shape& dims,
   return plan;
 }
 
-Tensor in_order(const Tensor& x, const ReducePlan& plan) {
+Tensor in_order(const Tensor& x, const Shape& order) {
   Shape shape, strides;
-  for (int64_t i : plan.order) {
-    shape.push_back(x.shape()[i]);
-    strides.push_back(x.strides()[i]);
-  }
+  for (const int64_t d : order) shape.push_back(x.shape()[d]), strides.push_back(x.strides()[d]);
   return alias(x, x.impl()->offset, shape, strides);
 }
 
 void call_reduce(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
                  const ReducePlan& plan, Tensor& y, Tensor& extra) {
   constexpr ByDevice kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
-  kernel.on(x.device(), function)(kind, in_order(x, plan), target.defined() ? in_order(target, plan) : target,
-                                  plan.reduced, y, extra);
+  kernel.on(x.device(), function)(kind, in_order(x, plan.order),
+                                  target.defined() ? in_order(target, plan.order) : target, plan.reduced, y,
+                                  extra);
 }
 
 Tensor reduced(const char* function, ReduceKind kind, const Tensor& x, const ReducePlan& plan, DType dtype,

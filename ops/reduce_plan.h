@@ -20,8 +20,8 @@ ReducePlan reduce_plan(const char* function, const Tensor& x, const Shape& dims,
 /// fill the address space. Only an expanded tensor is that large.
 void check_reducible(const char* function, const Tensor& x);
 
-/// x, off the tape, with its dimensions in the plan's order.
-Tensor in_order(const Tensor& x, const ReducePlan& plan);
+/// x, off the tape, with its dimensions in this order.
+Tensor in_order(const Tensor& x, const Shape& order);
 
 /// A ReduceKernel, with its checks of devices. Errors name `function`.
 void call_reduce(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,

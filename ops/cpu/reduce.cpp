@@ -2,10 +2,12 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
+#include <voxgrad/ops/cpu/tasks.h>
 #include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
+#include <voxgrad/ops/reduce_plan.h>
 
 #include <algorithm>
 #include <array>
@@ -32,6 +34,7 @@
 namespace vox::cpu {
 namespace {
 
+using detail::in_order;
 using detail::lift;
 using detail::RowView;
 
@@ -273,28 +276,21 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
   }
   if (side_by_side(v)) {
     const int64_t rows = rows_of_task(v, blocks);
-    const int64_t tiles = (side + rows - 1) / rows;
-    const int64_t grain = std::max<int64_t>(1, task_elements / (longest * std::min(side, rows)));
-    parallel_for(v.rows / side * tiles * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t b = task % blocks, t = task / blocks % tiles, outer = task / blocks / tiles;
-        const int64_t row = outer * side + t * rows;
-        const int64_t width = std::min(rows, side - t * rows);
-        const TileReduction<Op, T> results(v, x + detail::offset_of(v.kept, v.kept_strides, row), width,
-                                           b * block, in_block(b));
-        for (int64_t c = 0; c < width; ++c) store(row + c, b, results[c]);
-      }
+    const int64_t tiles = (side + rows - 1) / rows, grain = task_elements / (longest * std::min(side, rows));
+    return for_tasks(v.rows / side * tiles * blocks, grain, [&](int64_t task) {
+      const int64_t b = task % blocks, t = task / blocks % tiles, outer = task / blocks / tiles;
+      const int64_t row = outer * side + t * rows;
+      const int64_t width = std::min(rows, side - t * rows);
+      const TileReduction<Op, T> results(v, x + detail::offset_of(v.kept, v.kept_strides, row), width,
+                                         b * block, in_block(b));
+      for (int64_t c = 0; c < width; ++c) store(row + c, b, results[c]);
     });
-    return;
   }
-  parallel_for(v.rows * blocks, std::max<int64_t>(1, task_elements / longest),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t task = begin; task < end; ++task) {
-                   const int64_t row = task / blocks, b = task % blocks;
-                   const T* at = x + detail::offset_of(v.kept, v.kept_strides, row);
-                   store(row, b, reduce_row<Op>(v, at, b * block, in_block(b)));
-                 }
-               });
+  for_tasks(v.rows * blocks, task_elements / longest, [&](int64_t task) {
+    const int64_t row = task / blocks, b = task % blocks;
+    const T* at = x + detail::offset_of(v.kept, v.kept_strides, row);
+    store(row, b, reduce_row<Op>(v, at, b * block, in_block(b)));
+  });
 }
 
 template <class Op, class T>
@@ -317,15 +313,13 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
   auto* const partial = static_cast<Acc*>(memory.impl()->data());
   reduce_blocks<Op>(v, x, blocks,
                     [&](int64_t row, int64_t b, const Acc& a) { partial[row * blocks + b] = a; });
-  parallel_for(v.rows, std::max<int64_t>(1, task_elements / blocks), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      Acc* results = partial + row * blocks;
-      for (int64_t n = blocks; n > 1; n = (n + block - 1) / block) {
-        for (int64_t b = 0; b * block < n; ++b)
-          results[b] = reduce_block<Op>(results + b * block, std::min(block, n - b * block), 0);
-      }
-      y[row] = Op::finish(results[0], v.length);
+  for_tasks(v.rows, task_elements / blocks, [&](int64_t row) {
+    Acc* results = partial + row * blocks;
+    for (int64_t n = blocks; n > 1; n = (n + block - 1) / block) {
+      for (int64_t b = 0; b * block < n; ++b)
+        results[b] = reduce_block<Op>(results + b * block, std::min(block, n - b * block), 0);
     }
+    y[row] = Op::finish(results[0], v.length);
   });
 }
 
@@ -343,12 +337,6 @@ void append_sorted(const Tensor& x, int64_t begin, int64_t end, Shape& order) {
   }
   std::stable_sort(dims.begin(), dims.begin() + count, [&](int64_t a, int64_t b) { return key[a] > key[b]; });
   for (int64_t i = 0; i < count; ++i) order.push_back(dims[i]);
-}
-
-Tensor permuted(const Tensor& x, const Shape& order) {
-  Shape shape, strides;
-  for (const int64_t d : order) shape.push_back(x.shape()[d]), strides.push_back(x.strides()[d]);
-  return detail::alias(x, x.impl()->offset, shape, strides);
 }
 
 /// Whether rows are read well without a copy: few elements, dense rows, one repeated element, or side by
@@ -405,11 +393,11 @@ void reduce_any(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& 
     for (int64_t d = kept; d < rank; ++d) order.push_back(d);
   else
     append_sorted(x, kept, rank, order);
-  const Tensor sorted = permuted(x, order);
+  const Tensor sorted = in_order(x, order);
   if (same_rows) return reduce_in_order(kind, sorted, reduced_dims, y, counts);
 
   const Shape shape(x.shape().begin(), x.shape().begin() + kept), rows(order.begin(), order.begin() + kept);
-  const Tensor in_y = permuted(detail::alias(y, y.impl()->offset, shape, contiguous_strides(shape)), rows);
+  const Tensor in_y = in_order(detail::alias(y, y.impl()->offset, shape, contiguous_strides(shape)), rows);
   Tensor results = empty(in_y.shape(), y.options());
   reduce_in_order(kind, sorted, reduced_dims, results, counts);
   copy(results, in_y);
@@ -422,7 +410,7 @@ Tensor empty_like_in_memory(const Tensor& x, DType dtype) {
   Shape order, back = x.shape();
   append_sorted(x, 0, x.rank(), order);
   for (int64_t i = 0; i < order.rank(); ++i) back[order[i]] = i;
-  return permuted(empty(permuted(x, order).shape(), {dtype, x.device()}), back);
+  return in_order(empty(in_order(x, order).shape(), {dtype, x.device()}), back);
 }
 
 /// The dense y, which has an element per row, repeated along the rows of x.
