@@ -6,6 +6,7 @@
 #include <voxgrad/ops/layout.h>
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 // Elementwise arithmetic and functions: calls the kernel of the dtype and the instruction set run by run
@@ -24,81 +25,41 @@ Kernel present(const char* function, Kernel kernel) {
 
 // ---- bf16 and f16: through the kernels of f32, in buffers that fit the first-level cache ------------------
 
-constexpr int64_t buffer_elements = 512;
-using Buffer = float[buffer_elements];
-
-/// Elements first, first + 1, ... of operand k as floats. If an operand repeats its element (step 0), the
-/// result holds that element once, so read it with step r.step[k]. A number operand is a float already.
-template <class S>
-const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
-  if (is_number) return r.pointer<float>(k);
-  const S* from = r.pointer<S>(k) + first * r.step[k];
-  convert_run(from, buffer, r.step[k] == 0 ? 1 : n);
-  return buffer;
+/// f, a function of runs of f32, for runs whose operand k is of type S where is_narrow[k]. A repeated element
+/// (step 0) stays one. The others are floats already: number operands.
+template <class S, class F, size_t operands>
+auto through_floats(const F& f, const std::array<bool, operands>& is_narrow) {
+  return [=](const Run& r) {
+    constexpr int64_t buffer_elements = 512;
+    float buffers[operands][buffer_elements];
+    for (int64_t first = 0; first < r.n; first += buffer_elements) {
+      Run part = r;
+      part.n = std::min(buffer_elements, r.n - first);
+      part.stream = false;
+      for (size_t k = 0; k < operands; ++k) {
+        const int operand = static_cast<int>(k);
+        if (is_narrow[k]) part.at[k] = reinterpret_cast<char*>(buffers[k]);
+        if (is_narrow[k] && k > 0)
+          convert_run(r.pointer<S>(operand) + first * r.step[k], buffers[k], r.step[k] == 0 ? 1 : part.n);
+      }
+      if (!is_narrow[0]) part.at[0] += first;  // bool
+      f(part);
+      if (is_narrow[0]) convert_run(buffers[0], r.pointer<S>(0) + first, part.n);
+    }
+  };
 }
 
-/// Calls f(first, count) for parts of a run that fit a buffer.
-template <class F>
-void for_parts(int64_t n, F f) {
-  for (int64_t first = 0; first < n; first += buffer_elements) f(first, std::min(buffer_elements, n - first));
-}
-
-/// Calls f(S{}) with the 16-bit type of the dtype.
-template <class F>
-void visit_16_bit(DType dtype, F f) {
-  dtype == bf16 ? f(bfloat16{}) : f(float16{});
-}
-
-void unary_16_bit(simd::UnaryRun<float> kernel, const Tensor& x, const Tensor& y, float p, float q) {
-  visit_16_bit(y.dtype(), [&]<class S>(S) {
-    for_runs(
-        [=](const Run& r) {
-          if (r.step[1] == 0) {
-            const float in = *r.pointer<S>(1);
-            float out;
-            kernel(&in, &out, 1, p, q, false);
-            std::fill_n(r.pointer<S>(0), r.n, S(out));
-            return;
-          }
-          for_parts(r.n, [&](int64_t first, int64_t n) {
-            Buffer in, out;
-            kernel(floats<S>(r, 1, false, first, n, in), out, n, p, q, false);
-            convert_run(out, r.pointer<S>(0) + first, n);
-          });
-        },
-        y, x);
-  });
-}
-
-void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y, float p,
-                   float q) {
-  const bool a_number = a.dtype() != y.dtype(), b_number = b.dtype() != y.dtype();
-  visit_16_bit(y.dtype(), [&]<class S>(S) {
-    for_runs(
-        [=](const Run& r) {
-          for_parts(r.n, [&](int64_t first, int64_t n) {
-            Buffer left, right, out;
-            kernel(floats<S>(r, 1, a_number, first, n, left), r.step[1],
-                   floats<S>(r, 2, b_number, first, n, right), r.step[2], out, n, p, q, false);
-            convert_run(out, r.pointer<S>(0) + first, n);
-          });
-        },
-        y, a, b);
-  });
-}
-
-void compare_16_bit(simd::CompareRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_16_bit(a.dtype(), [&]<class S>(S) {
-    for_runs(
-        [=](const Run& r) {
-          for_parts(r.n, [&](int64_t first, int64_t n) {
-            Buffer left, right;
-            kernel(floats<S>(r, 1, false, first, n, left), r.step[1], floats<S>(r, 2, false, first, n, right),
-                   r.step[2], r.pointer<uint8_t>(0) + first, n);
-          });
-        },
-        y, a, b);
-  });
+/// Calls f(run) for runs of T; 16-bit operands are floats in these runs.
+template <class T, class F, class... Inputs>
+void for_runs_of(const F& f, const Tensor& y, const Inputs&... inputs) {
+  if constexpr (std::is_same_v<T, float>) {
+    const std::array is_narrow{is_16_bit(y.dtype()), is_16_bit(inputs.dtype())...};
+    const bool is_bf16 = y.dtype() == bf16 || ((inputs.dtype() == bf16) || ...);
+    if (is_bf16) return for_runs(through_floats<bfloat16>(f, is_narrow), y, inputs...);
+    if (std::ranges::count(is_narrow, true) > 0)
+      return for_runs(through_floats<float16>(f, is_narrow), y, inputs...);
+  }
+  for_runs(f, y, inputs...);
 }
 
 /// `where` only moves elements, so their type does not matter.
@@ -121,10 +82,7 @@ void of_two(const char* function, const Tensor& a, const Tensor& b, const Tensor
     } else {
       const auto kernel = present(function, choose(kernels.of<T>()));
       const T first = detail::element<T>(p), second = detail::element<T>(q);
-      if constexpr (std::is_same_v<T, float>) {
-        if (is_16_bit(y.dtype())) return binary_16_bit(kernel, a, b, y, first, second);
-      }
-      for_runs(
+      for_runs_of<T>(
           [=](const Run& r) {
             kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(0), r.n, first,
                    second, r.stream);
@@ -147,10 +105,7 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
     } else {
       const auto kernel = present("unary", kernels.of<T>().unary[static_cast<int>(op)]);
       const T first = detail::element<T>(p), second = detail::element<T>(q);
-      if constexpr (std::is_same_v<T, float>) {
-        if (is_16_bit(x.dtype())) return unary_16_bit(kernel, x, y, first, second);
-      }
-      for_runs(
+      for_runs_of<T>(
           [=](const Run& r) {
             if (r.step[1] == 1) return kernel(r.pointer<T>(1), r.pointer<T>(0), r.n, first, second, r.stream);
             kernel(r.pointer<T>(1), r.pointer<T>(0), 1, first, second, false);
@@ -174,10 +129,7 @@ void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
   visit_opmath(a.dtype(), [&]<class E>(E) {
     using T = Moved<E>;
     const auto kernel = kernels.of<T>().compare[static_cast<int>(op)];
-    if constexpr (std::is_same_v<T, float>) {
-      if (is_16_bit(a.dtype())) return compare_16_bit(kernel, a, b, y);
-    }
-    for_runs(
+    for_runs_of<T>(
         [=](const Run& r) {
           kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<uint8_t>(0), r.n);
         },
