@@ -39,7 +39,6 @@ class ForwardPass {
       next_weight_.push_back(next);
     }
   }
-  int64_t in() const { return in_; }
   int64_t out() const { return out_; }
 
   /// Computes outputs [begin, end) of one axis; rows have n elements.
@@ -97,9 +96,7 @@ class AdjointPass {
     begins_.push_back(static_cast<int64_t>(outputs_.size()));
     if (out_ <= std::numeric_limits<int32_t>::max()) prepare_sums_along();
   }
-  // The adjoint reads the forward's output.
-  int64_t in() const { return out_; }
-  int64_t out() const { return in_; }
+  int64_t out() const { return in_; }  // the adjoint writes what the forward read
 
   void rows(const T* grad_y, T* grad_x, int64_t begin, int64_t end, int64_t n) const {
     interpolate_loops.of<T>().sum_rows(grad_y, begins_.data() + begin, outputs_.data(), weights_.data(),
