@@ -129,23 +129,15 @@ struct Conv3dWeightGradNode final : Node {
     const PrecisionGuard as_forward(precision_);
     const Gradient& grad_weight = gradients[0];
     const Tensor grad_bias = gradients.size() == 2 && gradients[1] ? *gradients[1] : Tensor();
-    const auto bias_for = [&](Grid grid) { return grid == bias_of_ ? grad_bias : Tensor(); };
-    Gradients results(2);
-    if (needs_grad(0)) {
-      const Tensor bias = bias_for(Grid::big);
-      if (grad_weight)
-        results[0] = conv_transpose3d(saved_small_.get(), *grad_weight, bias, geometry_);
-      else if (bias.defined())
-        results[0] = spread(bias, geometry_.big_shape());
-    }
-    if (needs_grad(1)) {
-      const Tensor bias = bias_for(Grid::small);
-      if (grad_weight)
-        results[1] = conv3d(saved_big_.get(), *grad_weight, bias, geometry_);
-      else if (bias.defined())
-        results[1] = spread(bias, geometry_.small_shape());
-    }
-    return results;
+    const auto of = [&](Grid grid) -> Gradient {
+      const bool is_big = grid == Grid::big;
+      const Tensor bias = grid == bias_of_ ? grad_bias : Tensor();
+      if (!needs_grad(is_big ? 0 : 1) || (!grad_weight && !bias.defined())) return std::nullopt;
+      if (!grad_weight) return spread(bias, is_big ? geometry_.big_shape() : geometry_.small_shape());
+      return is_big ? conv_transpose3d(saved_small_.get(), *grad_weight, bias, geometry_)
+                    : conv3d(saved_big_.get(), *grad_weight, bias, geometry_);
+    };
+    return {of(Grid::big), of(Grid::small)};
   }
 
   /// Repeats the number of each channel in all its cells.
