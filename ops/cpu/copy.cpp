@@ -1,7 +1,6 @@
 #include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/convert_run.h>
@@ -19,26 +18,12 @@ constexpr ByIsa kernels = VOX_BY_ISA(copy_kernels);
 
 constexpr int64_t fill_grain = 65536;  // elements worth a task: a few microseconds
 
-/// n copies of one element.
-void fill_with(const char* element, char* to, int64_t n, int64_t size) {
-  const auto fill = [&]<class T>(T value) {
-    std::memcpy(&value, element, sizeof value);
-    std::fill_n(reinterpret_cast<T*>(to), n, value);
-  };
-  if (size == 1) return fill(uint8_t{});
-  if (size == 2) return fill(uint16_t{});
-  if (size == 4) return fill(uint32_t{});
-  fill(uint64_t{});
-}
-
 /// copy() within one dtype.
 void copy_same(const Tensor& source, const Tensor& target) {
   const auto kernel = kernels.here().copy;
-  const auto copy_run = [=, size = size_of(target.dtype())](const Run& r) {
-    if (r.step[1] == 1)
-      kernel(r.at[1], r.at[0], r.n * size, r.stream);
-    else
-      fill_with(r.at[1], r.at[0], r.n, size);
+  const auto copy_run = [=, dtype = target.dtype()](const Run& r) {
+    if (r.step[1] == 1) return kernel(r.at[1], r.at[0], r.n * size_of(dtype), r.stream);
+    visit_bits(dtype, [&]<class T>(T) { std::fill_n(r.pointer<T>(0), r.n, *r.pointer<T>(1)); });
   };
   for_runs(copy_run, target, source);
 }

@@ -119,15 +119,16 @@ void walk_direct(const Layout& w, RunFunction function, const void* f) {
 // ---- Buffered ---------------------------------------------------------------------------------------------
 
 /// Cuts n elements from `place` on into pieces and calls f(operand's memory, elements before, length) for
-/// each.
+/// each. Returns the place behind them.
 template <class F>
-void for_pieces(const Layout& w, Place place, int k, int64_t n, F f) {
+Place for_pieces(const Layout& w, Place place, int k, int64_t n, F f) {
   for (int64_t done = 0; done < n;) {
     const int64_t length = std::min(n - done, w.sizes[0] - place.index[0]);
     f(w.data[k] + place.offset[k], done, length);
     place.advance(w, length);
     done += length;
   }
+  return place;
 }
 
 void walk_buffered(const Layout& w, RunFunction function, const void* f) {
@@ -166,11 +167,7 @@ void walk_buffered(const Layout& w, RunFunction function, const void* f) {
         });
       }
       begin += run.n;
-      for (int64_t left = run.n; left > 0 && begin < end;) {
-        const int64_t length = std::min(left, w.sizes[0] - place.index[0]);
-        place.advance(w, length);
-        left -= length;
-      }
+      place = for_pieces(w, place, 0, run.n, [](const char*, int64_t, int64_t) {});
     }
     if (w.stream) finish_streaming();
   });
