@@ -73,6 +73,7 @@ TEST_P(CallsTest, NumbersAsOperands) {
   EXPECT_EQ((x >= 0.5).to_vector<bool>(), (x > numbers({-1, 0, 0})).to_vector<bool>());
   EXPECT_EQ((x < 0.5).to_vector<bool>(), (x <= numbers({-1, 0, 0})).to_vector<bool>());
   EXPECT_EQ(values(where(gt(x, 0), 7, x)), (Doubles{-1, 7, 7}));
+  EXPECT_EQ(eq(x > 0, false).to_vector<bool>(), (Bools{true, false, false}));
   EXPECT_EQ(values(masked_fill(x, lt(x, 0), -inf)), (Doubles{-inf, 0.5, 2}));
   EXPECT_THROW(maximum(ints({1}, {1}), 0.5), ValueError);
 }
@@ -157,22 +158,13 @@ TEST_P(CallsTest, AnyAndAll) {
 
 TEST_P(CallsTest, TestsOfElements) {
   const Tensor x = numbers({0, nan, inf, -inf, 1e300});
-  EXPECT_EQ(isnan(x).to_vector<bool>(), (Bools{false, true, false, false, false}));
-  EXPECT_EQ(isinf(x).to_vector<bool>(), (Bools{false, false, true, true, false}));
-  EXPECT_EQ(isfinite(x).to_vector<bool>(), (Bools{true, false, false, false, true}));
   const Tensor whole = ints({3, 0}, {2});
-  EXPECT_EQ(isfinite(whole).to_vector<bool>(), (Bools{true, true}));
-  EXPECT_EQ(isinf(whole).to_vector<bool>(), (Bools{false, false}));
   EXPECT_EQ(floor(whole).to_vector<int64_t>(), (Ints{3, 0}));
   EXPECT_NE(floor(whole).impl()->storage, whole.impl()->storage);
-  EXPECT_EQ(isfinite(isnan(x)).to_vector<bool>(), Bools(5, true));
-
-  const Tensor a = ints({0, 0, 2, 2}, {4}), b = numbers({0, 1, 0, nan});
+  const Tensor a = ints({0, 0, 2, 2}, {4}), b = numbers({0, 1, 0, nan});  // may have two dtypes
   EXPECT_EQ(logical_and(a, b).to_vector<bool>(), (Bools{false, false, false, true}));
   EXPECT_EQ(logical_or(a, b).to_vector<bool>(), (Bools{false, true, true, true}));
   EXPECT_EQ(logical_xor(a, b).to_vector<bool>(), (Bools{false, true, true, false}));
-  EXPECT_EQ(logical_not(b).to_vector<bool>(), (Bools{true, false, true, false}));
-
   EXPECT_TRUE(equal(whole, whole.clone()));
   EXPECT_FALSE(equal(x, x)) << "NaN";
   EXPECT_FALSE(equal(whole, whole.to(f32)));
@@ -277,6 +269,7 @@ TEST_P(CallsTest, TensorsOfRank0HaveDimension0) {
 }
 
 TEST_P(CallsTest, GeluByTanh) {
+  EXPECT_TRUE(std::isnan(values(gelu_tanh(numbers({nan})))[0]));
   const Doubles x{-8, -1, 0, 0.5, 3};
   const Doubles y = values(gelu_tanh(numbers(x)));
   for (size_t i = 0; i < x.size(); ++i)

@@ -57,31 +57,6 @@ TEST_P(Conv3dRuntime, ManyChannelsAreTheSumOfFew) {
   EXPECT_TRUE(equal(conv3d(x, w, {}, {.padding = 1}), parts));
 }
 
-TEST_P(Conv3dRuntime, OutputMemoryIsWhollyOverwritten) {
-  for (const TransposeCase& c : awkward_cases()) {
-    SCOPED_TRACE(c.name);
-    const Conv3dGeometry g = c.geometry();
-    const reference::Conv3d r = reference_of(g);
-    const Tensor big = integer_tensor(g.big_shape(), 1, f32, device());
-    const Tensor small = integer_tensor(g.small_shape(), 2, f32, device());
-    const Tensor weight = integer_tensor(g.weight_shape(), 3, f32, device());
-    const Tensor bias_small = integer_tensor({g.small_channels}, 4, f32, device());
-    const Tensor bias_big = integer_tensor({g.big_channels}, 5, f32, device());
-    for (const char* kernel : kernels) {
-      const ForceConv3dKernel only(kernel);
-      const Outputs o = run_kernels(g, big, small, weight, bias_small, bias_big, of_nan);
-      EXPECT_EQ(values(o.small), reference::conv3d(r, values(big), values(weight), values(bias_small)));
-      EXPECT_EQ(values(o.big),
-                reference::conv_transpose3d(r, values(small), values(weight), values(bias_big)));
-      EXPECT_EQ(values(o.dweight), reference::weight_grad(r, values(big), values(small)));
-      EXPECT_EQ(values(o.dbias_small),
-                reference::bias_grad(values(small), g.batch, g.small_channels, r.small_cells()));
-      EXPECT_EQ(values(o.dbias_big),
-                reference::bias_grad(values(big), g.batch, g.big_channels, r.big_cells()));
-    }
-  }
-}
-
 /// Larger than one tile and one block in every direction.
 const TransposeCase tiled{"tiled",   2,         20,        12, {9, 10, 11}, {3, 2, 4}, {2, 1, 2},
                           {1, 0, 1}, {1, 0, 0}, {1, 2, 1}, 2};
@@ -187,8 +162,7 @@ TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
         const Tensor w = tensor(weight, g.weight_shape(), f32, device());
         for (const char* kernel : kernels) {
           const ForceConv3dKernel only(kernel);
-          const Outputs o = run_kernels(g, b, s, w, {}, {},
-                                        [&](const Shape& shape) { return full(shape, nan, b.options()); });
+          const Outputs o = run_kernels(g, b, s, w, {}, {}, of_nan);
           expect_same(values(o.small), reference::conv3d(r, big, weight), "conv3d");
           expect_same(values(o.big), reference::conv_transpose3d(r, small, weight), "conv_transpose3d");
           expect_same(values(o.dweight), reference::weight_grad(r, big, small), "weight_grad");
@@ -200,7 +174,7 @@ TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
 
 // For compute-sanitizer.
 // One small geometry per kernel and edge: 32- and 64-bit indices, all floating dtypes, with and without bias,
-// volumes shorter and longer than a block.
+// volumes shorter and longer than a block. The memory of the outputs is wholly overwritten.
 
 DEVICE_SUITE(Conv3dSanitize);
 
@@ -220,23 +194,27 @@ TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
         return integer_tensor(shape, seed, dtype, device());
       };
       const Tensor big = make(g.big_shape(), 1), small = make(g.small_shape(), 2),
-                   w = make(g.weight_shape(), 3);
-      const Tensor bias_small = make({g.small_channels}, 4), bias_big = make({g.big_channels}, 5);
-      const auto b = values(big), s = values(small), wv = values(w);
+                   weight = make(g.weight_shape(), 3);
+      const Values b = values(big), s = values(small), w = values(weight);
       const auto expect_equal = [dtype](const Tensor& got, const Values& exact) {
         EXPECT_EQ(values(got), rounded(exact, dtype));
       };
-      expect_equal(detail::conv3d(big, w, {}, g), reference::conv3d(r, b, wv));
-      expect_equal(detail::conv3d(big, w, bias_small, g), reference::conv3d(r, b, wv, values(bias_small)));
-      expect_equal(detail::conv_transpose3d(small, w, {}, g), reference::conv_transpose3d(r, s, wv));
-      expect_equal(detail::conv_transpose3d(small, w, bias_big, g),
-                   reference::conv_transpose3d(r, s, wv, values(bias_big)));
-      expect_equal(detail::conv3d_weight_grad(big, small, g), reference::weight_grad(r, b, s));
-      const auto of_big = detail::weight_bias_grad(big, small, g, Grid::big);
-      expect_equal(of_big.weight, reference::weight_grad(r, b, s));
-      expect_equal(of_big.bias, reference::bias_grad(b, g.batch, g.big_channels, r.big_cells()));
-      const auto of_small = detail::weight_bias_grad(big, small, g, Grid::small);
-      expect_equal(of_small.bias, reference::bias_grad(s, g.batch, g.small_channels, r.small_cells()));
+      for (const bool biased : {false, true}) {
+        const Tensor bias_small = biased ? make({g.small_channels}, 4) : Tensor(),
+                     bias_big = biased ? make({g.big_channels}, 5) : Tensor();
+        const Values of_small = biased ? values(bias_small) : Values(),
+                     of_big = biased ? values(bias_big) : Values();
+        for (const char* kernel : kernels) {
+          const ForceConv3dKernel only(kernel);
+          const Outputs o = run_kernels(g, big, small, weight, bias_small, bias_big,
+                                        [&](const Shape& shape) { return full(shape, nan, on(dtype)); });
+          expect_equal(o.small, reference::conv3d(r, b, w, of_small));
+          expect_equal(o.big, reference::conv_transpose3d(r, s, w, of_big));
+          expect_equal(o.dweight, reference::weight_grad(r, b, s));
+          expect_equal(o.dbias_small, reference::bias_grad(s, g.batch, g.small_channels, r.small_cells()));
+          expect_equal(o.dbias_big, reference::bias_grad(b, g.batch, g.big_channels, r.big_cells()));
+        }
+      }
     }
   }
 }

@@ -39,13 +39,7 @@ TEST_P(InplaceTest, WritesThroughViews) {
   EXPECT_EQ(x.to_vector<int64_t>(), Ints(12, 0));
 }
 
-TEST_P(InplaceTest, FillsEveryDtypeAndCopiesAcrossDtypesAndDevices) {
-  for (DType dtype : {f32, f64, i64, u8, boolean}) {
-    Tensor x = zeros({2, 70}, on(dtype));
-    x.slice(1, 1, 70).fill_(1);
-    const auto y = x.to(i64).to_vector<int64_t>();
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], i % 70 != 0) << dtype;
-  }
+TEST_P(InplaceTest, CopiesAcrossDtypesAndDevices) {
   Tensor x = zeros({2, 3}, on(f32));
   x.copy_(from_vector<int64_t>({1, 2, 3}, {3}));  // from the CPU
   EXPECT_EQ(x.to_vector<float>(), (Floats{1, 2, 3, 1, 2, 3}));

@@ -1,3 +1,4 @@
+#include "capi/ops.h"
 #include "tests/support/test.h"
 
 namespace vox {
@@ -341,27 +342,19 @@ TEST_P(ReduceTest, SumToUndoesBroadcasting) {
 
 // Expanded memory is small, but the results of its blocks are not.
 TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
-  using Call = Tensor (*)(const Tensor&, const Shape&);
-  const std::pair<std::string, Call> calls[] = {
-      {"sum", [](const Tensor& x, const Shape& dims) { return sum(x, dims); }},
-      {"mean", [](const Tensor& x, const Shape& dims) { return mean(x, dims); }},
-      {"max", [](const Tensor& x, const Shape& dims) { return max(x, dims); }},
-      {"min", [](const Tensor& x, const Shape& dims) { return min(x, dims); }},
-      {"argmax", [](const Tensor& x, const Shape& dims) { return argmax(x, dims); }},
-      {"argmin", [](const Tensor& x, const Shape& dims) { return argmin(x, dims); }},
-      {"sum_to", [](const Tensor& x, const Shape&) { return sum_to(x, {1}); }},
-      {"softmax", [](const Tensor& x, const Shape&) { return softmax(x, 0); }},
-      {"log_softmax", [](const Tensor& x, const Shape&) { return log_softmax(x, -1); }},
-  };
   const int64_t half = int64_t{1} << 31;
-  for (const auto& [name, call] : calls) {
-    for (const Shape& shape : {Shape{half * half}, Shape{half, half}, Shape{2, half, half / 256}}) {
-      for (const Shape& dims : {Shape{}, Shape{0}, Shape{-1}}) {
-        const Tensor x = full(Shape::filled(shape.rank(), 1), 1, on(f32)).expand(shape);
-        EXPECT_MESSAGE(ShapeError, call(x, dims),
-                       str(name, ": at most 2^53 elements can be reduced, got shape ", shape));
-      }
-    }
+  const auto expect_refused = [&](const char* op, const Shape& shape, const capi::Values& options) {
+    capi::Values arguments{full(Shape::filled(shape.rank(), 1), 1, on(f32)).expand(shape)};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    EXPECT_MESSAGE(ShapeError, capi::ops().at(op)(arguments),
+                   str(op, ": at most 2^53 elements can be reduced, got shape ", shape));
+  };
+  for (const Shape& shape : {Shape{half * half}, Shape{half, half}, Shape{2, half, half / 256}}) {
+    for (const char* op : {"sum", "mean", "max", "min", "argmax", "argmin"})
+      for (const Shape& dims : {Shape{}, Shape{0}, Shape{-1}}) expect_refused(op, shape, {dims, false});
+    expect_refused("sum_to", shape, {{1}});
+    expect_refused("softmax", shape, {0});
+    expect_refused("log_softmax", shape, {-1});
   }
   Tensor x = full({1}, 1, on(f32)).set_requires_grad();
   EXPECT_THROW(x.expand({half * half}).sum(), ShapeError);
@@ -400,48 +393,42 @@ TEST_P(ReduceSanitize, MatmulTilesThatEndEarly) {
   }
 }
 
-class ReduceGradTest : public DeviceTest {
- protected:
-  Tensor leaf(const Floats& values, const Shape& shape) {
-    return from_vector<float>(values, shape, device()).set_requires_grad();
-  }
-};
-INSTANTIATE_TEST_SUITE_P(, ReduceGradTest, devices(), device_name);
+DEVICE_SUITE(ReduceGradTest);
 
 TEST_P(ReduceGradTest, TheMeanOfNothingHasASecondGradientOfZero) {
-  const Tensor x = leaf({}, {0}), w = leaf({1}, {});
+  const Tensor x = leaf({}), w = make({1}, {}).set_requires_grad();
   const Tensor g = grad({mean(x)}, {x}, {.grad_outputs = {w}, .create_graph = true})[0];
   EXPECT_EQ(g.shape(), Shape{0});
-  EXPECT_EQ(grad({sum(g)}, {w})[0].item<float>(), 0);
+  EXPECT_EQ(grad({sum(g)}, {w})[0].item(), 0);
 }
 
 TEST_P(ReduceGradTest, TiesShareTheGradient) {
-  Tensor x = leaf({7, 1, 7, 1, 2, 3}, {2, 3});
-  max(x, {1}).backward(from_vector<float>({6, 5}, {2}, device()));
-  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{3, 0, 3, 0, 0, 5}));
+  Tensor x = make({7, 1, 7, 1, 2, 3}, {2, 3}).set_requires_grad();
+  max(x, {1}).backward(numbers({6, 5}));
+  EXPECT_EQ(values(x.grad()), (Doubles{3, 0, 3, 0, 0, 5}));
   x.zero_grad();
   min(x).backward();
-  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0.5, 0, 0.5, 0, 0}));
+  EXPECT_EQ(values(x.grad()), (Doubles{0, 0.5, 0, 0.5, 0, 0}));
 }
 
 TEST_P(ReduceGradTest, ANaNThatWonTakesTheGradient) {
-  Tensor x = leaf({1, std::numeric_limits<float>::quiet_NaN(), 3}, {3});
+  Tensor x = leaf({1, nan, 3}, f32);
   max(x).backward();
-  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 0}));
-  Tensor two = leaf({NAN, 1, NAN}, {3});
+  EXPECT_EQ(values(x.grad()), (Doubles{0, 1, 0}));
+  Tensor two = leaf({nan, 1, nan}, f32);
   min(two).backward();
-  EXPECT_EQ(two.grad().to_vector<float>(), (Floats{0.5, 0, 0.5}));
-  EXPECT_EQ(grad({min(two)}, {two}, {.create_graph = true})[0].to_vector<float>(), (Floats{0.5, 0, 0.5}));
+  EXPECT_EQ(values(two.grad()), (Doubles{0.5, 0, 0.5}));
+  EXPECT_EQ(values(grad({min(two)}, {two}, {.create_graph = true})[0]), (Doubles{0.5, 0, 0.5}));
 }
 
 TEST_P(ReduceGradTest, AnInfiniteGradientReachesOnlyTheWinner) {
-  Tensor x = leaf({1, 2, 3}, {3});
+  Tensor x = leaf({1, 2, 3}, f32);
   max(x).backward(full({}, inf, on(f32)));
-  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0, std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ(values(x.grad()), (Doubles{0, 0, inf}));
 }
 
 TEST_P(ReduceGradTest, IndicesAndIntegersAreNotRecorded) {
-  const Tensor x = leaf({1, 2, 3}, {3});
+  const Tensor x = leaf({1, 2, 3});
   EXPECT_FALSE(argmax(x).requires_grad());
   EXPECT_FALSE(sum(gt(x, 0)).requires_grad());
 }

@@ -223,20 +223,6 @@ TEST_P(CopyTest, ContiguousIsItselfIfDense) {
   EXPECT_EQ(zeros({0, 3}, on(f32)).transpose(0, 1).clone().shape(), (Shape{3, 0}));
 }
 
-TEST_P(CopyTest, EightDimensionsAndAllElementSizes) {
-  const Shape shape{2, 1, 3, 2, 1, 2, 3, 2};
-  const Tensor x = counting(shape, i64);
-  const Shape order{7, 3, 5, 1, 0, 6, 4, 2};
-  const auto expected = x.permute(order).to_vector<int64_t>();
-  for (DType dtype : {f32, f64, u8}) {
-    const Tensor y = x.to(dtype).permute(order).contiguous();
-    EXPECT_EQ(y.to(i64).to_vector<int64_t>(), expected) << dtype;
-  }
-  const Tensor odd = ne(x - (x.to(f64) / 2).to(i64) * 2, 0).permute(order);
-  const auto bits = odd.contiguous().to_vector<bool>();
-  for (size_t i = 0; i < bits.size(); ++i) ASSERT_EQ(bits[i], expected[i] % 2 == 1) << i;
-}
-
 TEST_P(CopyTest, ATransposeWritesNothingBehindOddRows) {
   for (const DType dtype : {u8, bf16}) {
     for (const auto& [rows, columns] : {std::pair{64, 33}, std::pair{33, 64}}) {
@@ -245,34 +231,6 @@ TEST_P(CopyTest, ATransposeWritesNothingBehindOddRows) {
       y.slice(1, 0, columns).copy_(x);
       EXPECT_EQ(y.slice(1, 0, columns).to(i64).to_vector<int64_t>(), x.to(i64).to_vector<int64_t>()) << dtype;
       EXPECT_TRUE(equal(y.slice(1, columns, 68), full({rows, 68 - columns}, 100, on(dtype)))) << dtype;
-    }
-  }
-}
-
-TEST_P(CopyTest, TransposesAndSlicesOfManySizes) {
-  for (const Shape& shape : {Shape{2, 64, 128}, Shape{3, 65, 33}, Shape{1, 130, 8}, Shape{2, 32, 1000},
-                             Shape{1, 5, 700}, Shape{2, 7, 1}}) {
-    const Tensor numbers = counting(shape, i64);
-    for (const DType dtype : {u8, bf16, f32, f64}) {
-      const Tensor x = numbers.to(dtype);
-      const auto expect = [&](const Tensor& view, auto element) {  // element(n, i, j) of the shape of `view`
-        const Tensor dense = view.contiguous();
-        const auto got = dense.to(f64).to_vector<double>(), all = x.to(f64).to_vector<double>();
-        const Shape& s = view.shape();
-        size_t at = 0;
-        for (int64_t n = 0; n < s[0]; ++n)
-          for (int64_t i = 0; i < s[1]; ++i)
-            for (int64_t j = 0; j < s[2]; ++j, ++at)
-              ASSERT_EQ(got[at], all[static_cast<size_t>(element(n, i, j))]) << s << dtype << " at " << at;
-      };
-      const int64_t rows = shape[1], columns = shape[2], plane = rows * columns;
-      const auto transposed = [=](int64_t n, int64_t i, int64_t j) { return n * plane + j * columns + i; };
-      expect(x.transpose(1, 2), transposed);
-      expect(x.slice(1, 1).transpose(1, 2),
-             [=](int64_t n, int64_t i, int64_t j) { return transposed(n, i, j + 1); });
-      expect(x.transpose(0, 2), [=](int64_t n, int64_t i, int64_t j) { return j * plane + i * columns + n; });
-      expect(x.slice(2, 1, {}, 2),
-             [=](int64_t n, int64_t i, int64_t j) { return n * plane + i * columns + 2 * j + 1; });
     }
   }
 }

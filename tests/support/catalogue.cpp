@@ -18,8 +18,12 @@ std::string described(const capi::Value& value) {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-using Formula = double (*)(double);
-#define VOX_FORMULA(expression) [](double x) -> double { return expression; }
+#define VOX_FORMULA(expression)                                                                   \
+  []([[maybe_unused]] double x, [[maybe_unused]] double y, [[maybe_unused]] double z) -> double { \
+    return expression;                                                                            \
+  }
+
+using Formulas = std::vector<std::pair<const char*, Formula>>;
 
 class Table {
  public:
@@ -35,7 +39,7 @@ class Table {
     samples.push_back({family, op, std::move(arguments), dtypes});
     return samples.back();
   }
-  /// An elementwise op of one operand, with its formula and how far it may be from it.
+  /// An elementwise op, with its formula and how far it may be from it.
   Sample& add(const char* op, std::vector<Argument> arguments, const DTypes& dtypes, Formula formula,
               double ulps = 0) {
     Sample& sample = add(op, std::move(arguments), dtypes);
@@ -50,11 +54,11 @@ class Table {
     add("sign", {x}, arithmetic, VOX_FORMULA(std::isnan(x) ? x : (x > 0) - (x < 0)));
     add("relu", {x}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x));
     add("relu6", {x}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x > 6 ? 6 : x));
-    add("clamp", {x, 0, 2}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x > 2 ? 2 : x));
-    add("clamp", {x, -1.5, 2}, floating, VOX_FORMULA(x < -1.5 ? -1.5 : x > 2 ? 2 : x));
-    add("clamp", {x, 1}, arithmetic, VOX_FORMULA(x < 1 ? 1 : x));
-    add("hardtanh", {x, 0, 2}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x > 2 ? 2 : x));
-    add("hardtanh", {x, -1.5, 2}, floating, VOX_FORMULA(x < -1.5 ? -1.5 : x > 2 ? 2 : x));
+    add("clamp", {x, 1}, arithmetic, VOX_FORMULA(x < y ? y : x));
+    for (const char* op : {"clamp", "hardtanh"}) {
+      add(op, {x, 0, 2}, arithmetic, VOX_FORMULA(x < y ? y : x > z ? z : x));
+      add(op, {x, -1.5, 2}, floating, VOX_FORMULA(x < y ? y : x > z ? z : x));
+    }
     add("floor", {x}, arithmetic, VOX_FORMULA(std::floor(x)));
     add("ceil", {x}, arithmetic, VOX_FORMULA(std::ceil(x)));
     add("round", {x}, arithmetic, VOX_FORMULA(std::nearbyint(x)));
@@ -69,23 +73,31 @@ class Table {
     add("erf", {x}, floating, VOX_FORMULA(std::erf(x)), 2);
     add("tanh", {x}, floating, VOX_FORMULA(std::tanh(x)), 8).in_half(Half::exact_forward);
     add("sigmoid", {x}, floating, VOX_FORMULA(1 / (1 + std::exp(-x))), 4).in_half(Half::exact_forward);
-    add("leaky_relu", {x, 0.125}, floating, VOX_FORMULA(x < 0 ? 0.125 * x : x));
+    add("leaky_relu", {x, 0.125}, floating, VOX_FORMULA(x < 0 ? y * x : x));
     // The argument of erfc is rounded, and erfc's steep tail multiplies the error: up to x^2 ulp for x = -4.
     add("gelu", {x}, floating, VOX_FORMULA(x * std::erfc(-x * std::sqrt(0.5)) / 2), 24);
     add("gelu_tanh", {x}).in_half(Half::composed);
     add("silu", {x}, floating, VOX_FORMULA(x / (1 + std::exp(-x))), 4);
     add("mish", {x}, floating, VOX_FORMULA(x * std::tanh(std::log1p(std::exp(x)))), 6);
-    add("hardsigmoid", {x});
-    add("hardswish", {x});
-    add("elu", {x, 0.5}, floating, VOX_FORMULA(x > 0 ? x : 0.5 * std::expm1(x)), 4);
-    add("softplus", {x, 1, 20}, floating, VOX_FORMULA(x > 20 ? x : std::log1p(std::exp(x))), 4);
-    add("softplus", {x, 2, 3}, floating, VOX_FORMULA(2 * x > 3 ? x : std::log1p(std::exp(2 * x)) / 2), 4);
+    add("hardsigmoid", {x}, floating, VOX_FORMULA((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6), 2);
+    add("hardswish", {x}, floating, VOX_FORMULA(x * (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6), 2);
+    add("elu", {x, 0.5}, floating, VOX_FORMULA(x > 0 ? x : y * std::expm1(x)), 4);
+    for (const auto& [beta, threshold] : {std::pair(1, 20), {2, 3}})
+      add("softplus", {x, beta, threshold}, floating,
+          VOX_FORMULA(y * x > z ? x : std::log1p(std::exp(y * x)) / y), 4);
   }
 
   void binary() {
     family = "binary";
     const Shape box = small ? Shape{2, 1, 2} : this->box;  // few elements: second gradients take long
     const Operand x{box}, p{box, positive}, condition{box, bools};
+    // NaN wins.
+    const Formulas of_numbers{{"add", VOX_FORMULA(x + y)},
+                              {"sub", VOX_FORMULA(x - y)},
+                              {"mul", VOX_FORMULA(x * y)},
+                              {"maximum", VOX_FORMULA(std::isnan(x) || x > y ? x : y)},
+                              {"minimum", VOX_FORMULA(std::isnan(x) || x < y ? x : y)}};
+    const Formula quotient = VOX_FORMULA(x / y), power = VOX_FORMULA(std::pow(x, y));
     std::vector<Shape> seconds{box};
     if (small)
       seconds.insert(seconds.end(), {Shape{box[2]}, Shape{1, 1, 1}, Shape{2, 1, 1, 1}});  // broadcast
@@ -93,17 +105,17 @@ class Table {
       add("add", {Operand{{10, 40}}, Operand{{1, 40}, numbers, false}}, arithmetic);
     for (const Shape& second : seconds) {
       const Operand y{second, numbers, second == box}, q{second, positive, second == box};
-      for (const char* op : {"add", "sub", "mul", "maximum", "minimum"}) add(op, {x, y}, arithmetic);
-      add("div", {x, y});
-      add("pow", {p, q}).in_half(Half::exact_forward);
-      add("where", {condition, x, y}, any_dtype);
+      for (const auto& [op, formula] : of_numbers) add(op, {x, y}, arithmetic, formula);
+      add("div", {x, y}, floating, quotient);
+      add("pow", {p, q}, floating, power, 4).in_half(Half::exact_forward);
+      add("where", {condition, x, y}, any_dtype, VOX_FORMULA(x ? y : z));
     }
     for (const char* op : {"add", "sub", "mul"}) add(op, {x, 3}, arithmetic);
     add("sub", {3, x}, arithmetic);
     for (const char* op : {"add", "mul", "div"}) add(op, {x, 0.3});
     for (const char* op : {"maximum", "minimum"}) add(op, {x, 0.375});
-    add("div", {x, 3});
-    add("div", {3, x});
+    add("div", {x, 3}, floating, quotient);
+    add("div", {3, x}, floating, quotient);
     add("sub", {0.3, x});
     add("div", {0.7, x});
     for (const double exponent : {0., 1., 2., 3.}) add("pow", {x, exponent});
@@ -116,15 +128,25 @@ class Table {
 
   void choices() {
     family = "choices";
-    for (const char* op : {"eq", "ne", "lt", "le", "gt", "ge"}) {
-      add(op, {x, x}, every_dtype);
-      add(op, {x, 1}, every_dtype);
+    for (const auto& [op, formula] : Formulas{{"eq", VOX_FORMULA(x == y)},
+                                              {"ne", VOX_FORMULA(x != y)},
+                                              {"lt", VOX_FORMULA(x < y)},
+                                              {"le", VOX_FORMULA(x <= y)},
+                                              {"gt", VOX_FORMULA(x > y)},
+                                              {"ge", VOX_FORMULA(x >= y)}}) {
+      add(op, {x, x}, every_dtype, formula);
+      add(op, {x, 1}, every_dtype, formula);
     }
-    for (const char* op : {"logical_and", "logical_or", "logical_xor"}) add(op, {x, x}, every_dtype);
-    for (const char* op : {"logical_not", "isnan", "isinf", "isfinite"}) add(op, {x}, every_dtype);
-    add("where", {condition, x, 1}, any_dtype);
-    add("where", {condition, 1, x}, any_dtype);
-    add("masked_fill", {x, condition, 1}, any_dtype);
+    add("logical_and", {x, x}, every_dtype, VOX_FORMULA(x && y));
+    add("logical_or", {x, x}, every_dtype, VOX_FORMULA(x || y));
+    add("logical_xor", {x, x}, every_dtype, VOX_FORMULA(!x != !y));
+    add("logical_not", {x}, every_dtype, VOX_FORMULA(!x));
+    add("isnan", {x}, every_dtype, VOX_FORMULA(std::isnan(x)));
+    add("isinf", {x}, every_dtype, VOX_FORMULA(std::isinf(x)));
+    add("isfinite", {x}, every_dtype, VOX_FORMULA(std::isfinite(x)));
+    add("where", {condition, x, 1}, any_dtype, VOX_FORMULA(x ? y : z));
+    add("where", {condition, 1, x}, any_dtype, VOX_FORMULA(x ? y : z));
+    add("masked_fill", {x, condition, 1}, any_dtype, VOX_FORMULA(y ? z : x));
     add("prelu", {x, Operand{{box[1]}, numbers, false}}).in_half(Half::exact_forward);
     add("prelu", {x, Operand{{1}, numbers, false}}).in_half(Half::exact_forward);
   }
@@ -489,6 +511,16 @@ Tensor Sample::operator()(const Tensors& operands) const {
     }
   }
   return capi::ops().at(op)(values).at(result);
+}
+
+double Sample::expected(const std::vector<double>& elements) const {
+  double all[3] = {}, *to = all;
+  auto next = elements.begin();
+  for (const Argument& argument : arguments) {
+    const auto* value = std::get_if<capi::Value>(&argument.what_);
+    *to++ = value ? value->get<Scalar>()->as_real() : *next++;
+  }
+  return formula(all[0], all[1], all[2]);
 }
 
 std::string Sample::name() const {

@@ -54,16 +54,19 @@ class Argument {
 /// is made of rounded numbers; or neither, if the op is made of others.
 enum class Half { exact, exact_forward, composed };
 
+/// An elementwise op in f64, of its arguments in their order: elements of its operands, and numbers.
+using Formula = double (*)(double x, double y, double z);
+
 struct Sample {
   const char* family;
   std::string op;  ///< its name in capi/ops.h
   std::vector<Argument> arguments;
   DTypes dtypes;
   Half half = Half::exact;
-  bool any_layout = true;  ///< has the same bits in any layout, as its sums are exact or short
-  std::function<double(double)> formula = {};  ///< of an elementwise op of one operand
-  double ulps = 0;                             ///< allowed distance from it in f32 and f64
-  size_t result = 0;                           ///< which of the op's results counts
+  bool any_layout = true;     ///< has the same bits in any layout, as its sums are exact or short
+  Formula formula = nullptr;  ///< of an elementwise op
+  double ulps = 0;            ///< allowed distance from it in f32 and f64
+  size_t result = 0;          ///< which of the op's results counts
 
   Sample& in_half(Half how) { return half = how, *this; }
   Sample& in_any_order() { return any_layout = false, *this; }
@@ -71,6 +74,8 @@ struct Sample {
 
   std::vector<Operand> operands() const;
   Tensor operator()(const Tensors& operands) const;
+  /// The formula's value for these elements of the operands.
+  double expected(const std::vector<double>& elements) const;
   std::string name() const;  ///< of the op with its values
 };
 

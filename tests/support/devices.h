@@ -49,6 +49,9 @@ class DeviceTest : public ::testing::TestWithParam<Device> {
   static Tensor numbers(const std::vector<double>& values, DType dtype = f64) {
     return make(values, {static_cast<int64_t>(values.size())}, dtype);
   }
+  static Tensor leaf(const std::vector<double>& values, DType dtype = f64) {
+    return numbers(values, dtype).set_requires_grad();
+  }
   static Tensor ints(const std::vector<int64_t>& values, const Shape& shape) {
     return from_vector(values, shape, device());
   }

@@ -39,15 +39,8 @@ std::string renumbered(const std::string& text, const std::string& mark = "#") {
 }
 std::string text_of(const Watch& watch) { return renumbered(vox::str(watch.recording())); }
 
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const vox::Error& error) {
-    return renumbered(error.what());
-  }
-  return "no error";
-}
+/// The message of what f throws.
+std::string error_of(auto f) { return renumbered(vox::testing::message_of(f)); }
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -517,10 +510,7 @@ class WatchPage : public ::testing::Test {
   std::string written(const Watch& watch, const std::string& name) const {
     const fs::path path = folder_ / (name + ".html");
     vox::write_html(watch.recording(), path.string());
-    std::ifstream file(path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
+    return vox::testing::read_bytes(path);
   }
 
   fs::path folder_;
