@@ -166,24 +166,17 @@ TEST_P(Conv3dRefusals, WeightGrad) {
 
 __extension__ typedef __int128 Wide;
 
-class Source {
- public:
-  explicit Source(uint64_t seed) : random_(seed) {}
-  int64_t upto(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n + 1)); }
-  int64_t between(int64_t low, int64_t high) { return low + upto(high - low); }
-  bool one_in(int64_t n) { return upto(n - 1) == 0; }
+struct Source : Random {
+  bool one_in(int64_t n) { return (*this)(0, n - 1) == 0; }
 
   /// Mostly in [low, high]; sometimes an absurd value.
   int64_t odd(int64_t low, int64_t high) {
-    if (!one_in(150)) return between(low, high);
+    if (!one_in(150)) return (*this)(low, high);
     constexpr int64_t most = std::numeric_limits<int64_t>::max();
     const int64_t strange[]{0, -1, -3, int64_t{1} << 62, most, -most - 1};
-    return strange[upto(5)];
+    return strange[(*this)(0, 5)];
   }
   Triple triple(int64_t low, int64_t high) { return {odd(low, high), odd(low, high), odd(low, high)}; }
-
- private:
-  std::mt19937_64 random_;
 };
 
 struct Arguments {
@@ -199,16 +192,16 @@ Arguments draw(Source& source) {
   Arguments a;
   a.transposed = source.one_in(2);
   const bool larger = source.one_in(300);
-  const int64_t cells = larger ? 20 : source.between(2, 5), channels = larger ? 3 : 2;
+  const int64_t cells = larger ? 20 : source(2, 5), channels = larger ? 3 : 2;
   a.groups = source.one_in(4) ? source.odd(1, 3) : 1;
   const int64_t usable = std::clamp<int64_t>(a.groups, 1, 3);
-  const int64_t per_in = source.between(1, channels), per_out = source.between(1, channels);
+  const int64_t per_in = source(1, channels), per_out = source(1, channels);
   const int64_t in = per_in * usable + (source.one_in(50) ? 1 : 0);
-  a.input = {source.one_in(40) ? 0 : source.between(1, 2), in};
+  a.input = {source.one_in(40) ? 0 : source(1, 2), in};
   a.weight = a.transposed ? Shape{per_in * usable, per_out} : Shape{per_out * usable, per_in};
   for (int axis = 0; axis < 3; ++axis) {
-    a.input.push_back(source.one_in(100) ? 0 : source.between(1, cells));
-    a.weight.push_back(source.one_in(100) ? 0 : source.between(1, 3));
+    a.input.push_back(source.one_in(100) ? 0 : source(1, cells));
+    a.weight.push_back(source.one_in(100) ? 0 : source(1, 3));
   }
   if (source.one_in(30)) a.input.erase(0);
   if (source.one_in(60)) a.input.push_back(1);
@@ -309,7 +302,7 @@ TEST_P(Conv3dFuzz, RandomArgumentsAreRefusedOrRight) {
 #else
   const int calls = device().is_cpu() ? 100'000 : 10'000;
 #endif
-  Source source(2024);
+  Source source{{std::mt19937_64(2024)}};
   int accepted = 0, compared = 0;
   for (int i = 0; i < calls; ++i) {
     const Arguments a = draw(source);
@@ -342,7 +335,7 @@ TEST_P(Conv3dFuzz, RandomArgumentsAreRefusedOrRight) {
 }
 
 TEST_P(Conv3dFuzz, RandomWeightGrads) {
-  Source source(7);
+  Source source{{std::mt19937_64(7)}};
   int accepted = 0;
   const int calls = device().is_cpu() ? 20'000 : 2'000;
   for (int i = 0; i < calls; ++i) {
@@ -351,7 +344,7 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
     const Triple kernel = source.triple(1, 3);
     const Tensor big = integer_tensor(a.input, 1, dtype_of_call(i), device());
     // Mostly a grid that fits, if there is one.
-    Shape small{a.input[0], source.between(1, 2) * std::clamp<int64_t>(a.groups, 1, 3), 1, 1, 1};
+    Shape small{a.input[0], source(1, 2) * std::clamp<int64_t>(a.groups, 1, 3), 1, 1, 1};
     for (int64_t axis = 0; axis < 3; ++axis) {
       const Wide cells = a.input.rank() == 5 ? a.input[2 + axis] : 1;
       const Wide room =

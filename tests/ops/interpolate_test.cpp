@@ -108,19 +108,16 @@ TEST_P(Interpolate, TrilinearMatchesItsDefinition) {
       EXPECT_EQ(y.dtype(), dtype);
       const Doubles in = values(x), out = values(y);
       size_t n = 0;
-      for (int64_t nc = 0; nc < 3 * shape[0]; ++nc)
-        for (int64_t d = 0; d < size.d; ++d)
-          for (int64_t h = 0; h < size.h; ++h)
-            for (int64_t w = 0; w < size.w; ++w, ++n) {
-              const int64_t o[3] = {d, h, w};
-              double t[3];
-              for (int a = 0; a < 3; ++a) {
-                const auto i = static_cast<double>(o[a]), ins = static_cast<double>(shape[2 + a]),
-                           outs = static_cast<double>(size[a]);
-                t[a] = corners ? i * (ins - 1) / (outs - 1) : (i + 0.5) * ins / outs - 0.5;
-              }
-              EXPECT_NEAR(out[n], blend(in, shape, nc, t), dtype == f32 ? 1e-5 : 1e-12) << n;
-            }
+      for_each_place(y.shape(), [&](const Shape& o) {
+        double t[3];
+        for (int a = 0; a < 3; ++a) {
+          const auto i = static_cast<double>(o[2 + a]), ins = static_cast<double>(shape[2 + a]),
+                     outs = static_cast<double>(size[a]);
+          t[a] = corners ? i * (ins - 1) / (outs - 1) : (i + 0.5) * ins / outs - 0.5;
+        }
+        EXPECT_NEAR(out[n], blend(in, shape, o[0] * 3 + o[1], t), dtype == f32 ? 1e-5 : 1e-12) << n;
+        ++n;
+      });
     }
   }
 }
