@@ -240,28 +240,23 @@ TEST_P(Conv3dGradient, EachLeafAloneOrTogether) {
     const reference::Conv3d r = reference_of(g);
     const Values x = integers(r.small_numel(), 1), w = integers(r.weight_numel(), 2);
     const Values b = integers(c.out_channels, 3), gy = integers(r.big_numel(), 4);
+    const Values gradients[]{reference::conv3d(r, gy, w), reference::weight_grad(r, gy, x),
+                             reference::bias_grad(gy, c.batch, c.out_channels, r.big_cells())};
     for (int wanted = 1; wanted < 8; ++wanted) {
       for (const bool bias : {true, false}) {
         if (wanted == 4 && !bias) continue;
         SCOPED_TRACE(str(c.name, " wanted ", wanted, " bias ", bias));
-        Tensor xt = tensor(x, g.small_shape(), f64, device());
-        Tensor wt = tensor(w, g.weight_shape(), f64, device());
-        Tensor bt = bias ? tensor(b, {c.out_channels}, f64, device()) : Tensor();
-        xt.set_requires_grad(wanted & 1), wt.set_requires_grad(wanted & 2);
-        if (bias) bt.set_requires_grad(wanted & 4);
-        Tensor y = conv_transpose3d(xt, wt, bt, c.options());
+        std::vector<Tensor> leaves{tensor(x, g.small_shape(), f64, device()),
+                                   tensor(w, g.weight_shape(), f64, device())};
+        if (bias) leaves.push_back(tensor(b, {c.out_channels}, f64, device()));
+        for (size_t k = 0; k < leaves.size(); ++k) leaves[k].set_requires_grad(wanted >> k & 1);
+        Tensor y = conv_transpose3d(leaves[0], leaves[1], bias ? leaves[2] : Tensor(), c.options());
         EXPECT_EQ(values(y), reference::conv_transpose3d(r, x, w, bias ? b : Values()));
         y.backward(tensor(gy, y.shape(), f64, device()));
-        ASSERT_EQ(xt.grad().defined(), (wanted & 1) != 0);
-        ASSERT_EQ(wt.grad().defined(), (wanted & 2) != 0);
-        if (wanted & 1) {
-          EXPECT_EQ(values(xt.grad()), reference::conv3d(r, gy, w));
-        }
-        if (wanted & 2) {
-          EXPECT_EQ(values(wt.grad()), reference::weight_grad(r, gy, x));
-        }
-        if (bias && (wanted & 4)) {
-          EXPECT_EQ(values(bt.grad()), reference::bias_grad(gy, c.batch, c.out_channels, r.big_cells()));
+        for (size_t k = 0; k < leaves.size(); ++k) {
+          const Tensor gradient = leaves[k].grad();
+          ASSERT_EQ(gradient.defined(), (wanted >> k & 1) != 0) << k;
+          EXPECT_TRUE(!gradient.defined() || values(gradient) == gradients[k]) << k;
         }
       }
     }

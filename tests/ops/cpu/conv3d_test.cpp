@@ -1,4 +1,5 @@
 #include <voxgrad/ops/conv3d_kernel.h>
+#include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/kernels.h>
 
 #include "tests/support/conv3d.h"
@@ -176,30 +177,21 @@ TEST(Conv3dCpuHalf, TilesEqualF32RoundedOnce) {
   for (const auto& [dtype, c] : {std::pair(bf16, tiled), {f16, tiled}, {bf16, pairs}, {f16, pairs}}) {
     SCOPED_TRACE(std::string(to_string(dtype)) + " " + c.name);
     const Conv3dGeometry g = c.geometry();
-    const auto both = [&](const Shape& shape, auto kernel) {
-      Tensor half = empty(shape, {.dtype = dtype}), wide = empty(shape);
-      const auto make = [](const Shape& s, uint64_t seed) { return integer_tensor(s, seed, f32); };
-      const Tensor big = make(g.big_shape(), 1), small = make(g.small_shape(), 2),
-                   weight = make(g.weight_shape(), 3), bias = make({g.big_channels}, 4);
-      kernel(big.to(dtype), small.to(dtype), weight.to(dtype), bias.to(dtype), half);
-      kernel(big, small, weight, bias, wide);
-      return values(half.to(f32)) == values(wide.to(dtype).to(f32));
+    const Tensor big = integer_tensor(g.big_shape(), 1, f32), small = integer_tensor(g.small_shape(), 2, f32),
+                 weight = integer_tensor(g.weight_shape(), 3, f32),
+                 bias = integer_tensor({g.big_channels}, 4, f32);
+    const Tensor half_big = big.to(dtype), half_small = small.to(dtype), half_weight = weight.to(dtype);
+    const auto expect_rounded = [half = dtype](const Tensor& got, const Tensor& wide) {
+      EXPECT_EQ(got.dtype(), half);
+      EXPECT_TRUE(values(got) == values(wide.to(half)));
     };
-    EXPECT_TRUE(both(g.small_shape(), [&](const auto& big, const auto&, const auto& weight, const auto&,
-                                          auto& y) { cpu::conv3d(big, weight, {}, y, g, highest); }));
-    EXPECT_TRUE(
-        both(g.big_shape(), [&](const auto&, const auto& small, const auto& weight, const auto& bias,
-                                auto& y) { cpu::conv_transpose3d(small, weight, bias, y, g, highest); }));
-    EXPECT_TRUE(
-        both(g.weight_shape(), [&](const auto& big, const auto& small, const auto&, const auto&, auto& dw) {
-          Tensor none;
-          cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, highest);
-        }));
-    EXPECT_TRUE(
-        both({g.big_channels}, [&](const auto& big, const auto& small, const auto&, const auto&, auto& db) {
-          Tensor dw = empty(g.weight_shape(), {.dtype = big.dtype()});
-          cpu::conv3d_weight_grad(big, small, dw, db, Grid::big, g, highest);
-        }));
+    expect_rounded(detail::conv3d(half_big, half_weight, {}, g), detail::conv3d(big, weight, {}, g));
+    expect_rounded(detail::conv_transpose3d(half_small, half_weight, bias.to(dtype), g),
+                   detail::conv_transpose3d(small, weight, bias, g));
+    expect_rounded(detail::conv3d_weight_grad(half_big, half_small, g),
+                   detail::conv3d_weight_grad(big, small, g));
+    expect_rounded(detail::weight_bias_grad(half_big, half_small, g, Grid::big).bias,
+                   detail::weight_bias_grad(big, small, g, Grid::big).bias);
   }
 }
 
