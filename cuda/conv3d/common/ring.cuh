@@ -15,6 +15,14 @@ constexpr uint32_t lanes = 32;  // of a warp, all of which arrive
 /// Barriers of the slots of a ring, in shared memory.
 struct Barriers {
   ptx::Mbarrier full[most_slots], empty[most_slots];
+
+  /// One thread calls it, then mbarrier_init_done(). A slot is full, or empty, after so many arrivals.
+  __device__ __forceinline__ void init(int slots, uint32_t to_fill, uint32_t to_empty) {
+    for (int s = 0; s < slots; ++s) {
+      ptx::mbarrier_init(full[s], to_fill);
+      ptx::mbarrier_init(empty[s], to_empty);
+    }
+  }
 };
 static_assert(2 * sizeof(Barriers) <= barrier_bytes);
 

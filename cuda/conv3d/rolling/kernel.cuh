@@ -1,6 +1,6 @@
 #pragma once
 
-// The product of plane.h (Note [The flat plane]) on Hopper, with sums that roll along d, by wgmma.
+// The product of plan.h (Note [The flat plane]) on Hopper, with sums that roll along d, by wgmma.
 //
 // What a block owns: a block of 16 warps is persistent and marches along d through tiles of 256, 384 or 512
 // flat positions (plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 load the input and warp 15
@@ -317,7 +317,11 @@ __global__ void __launch_bounds__(block_threads, 1)
   unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 
-  init_barriers(plane_barriers, stage_barriers, p);
+  if (threadIdx.x == 0) {  // lanes load a plane; one thread loads a stage
+    plane_barriers.init(p.planes, lanes, consumer_warps * lanes);
+    stage_barriers.init(p.stages, 1, consumer_warps * lanes);
+    ptx::mbarrier_init_done();
+  }
   __syncthreads();
 
   if (warp < consumer_warps) {

@@ -3,14 +3,14 @@
 // The roles of warps, the order of the sum, and how a window of input, and the weights for it, come to shared
 // memory.
 //
-// A window is what the taps of a tile read of one input plane (Note [The flat plane] in plane.h). In shared
+// A window is what the taps of a tile read of one input plane (Note [The flat plane] in plan.h). In shared
 // memory a k-block of its channels lies as [granule][position of the window][16 bytes], a granule being 4
 // channels of TF32 or 8 of 16 bits. That is a K-major operand of wgmma without swizzle, and stays one when it
 // starts at any other position: every tap is the same window, shifted. Each lane loads certain positions, so
 // loads from NCDHW coalesce and the 16-byte stores have no bank conflicts. Values are rounded once.
 
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/cuda/conv3d/rolling/plane.h>
+#include <voxgrad/cuda/conv3d/rolling/plan.h>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -22,20 +22,6 @@ namespace vox::cuda::conv::rolling {
 
 constexpr int consumer_warps = 8, loader_warps = 7;
 constexpr int block_threads = 32 * (consumer_warps + loader_warps + 1);
-
-/// One thread makes the barriers of both rings. Lanes load a plane; one thread loads a stage.
-__device__ __forceinline__ void init_barriers(Barriers& planes, Barriers& stages, const Product& p) {
-  if (threadIdx.x > 0) return;
-  for (int s = 0; s < p.planes; ++s) {
-    ptx::mbarrier_init(planes.full[s], lanes);
-    ptx::mbarrier_init(planes.empty[s], consumer_warps * lanes);
-  }
-  for (int s = 0; s < p.stages; ++s) {
-    ptx::mbarrier_init(stages.full[s], 1);
-    ptx::mbarrier_init(stages.empty[s], consumer_warps * lanes);
-  }
-  ptx::mbarrier_init_done();
-}
 
 // ---- Order ------------------------------------------------------------------------------------------------
 
@@ -53,6 +39,20 @@ __device__ __forceinline__ void for_each_pass(const Product& p, F f) {
 
 // ---- The input of a window --------------------------------------------------------------------------------
 
+constexpr uint32_t outside = 0xffffffff;
+
+/// The number of the input cell at a position of the window that begins at `first_position`, counted from
+/// `first_image` on; `outside` if there is none.
+__device__ __forceinline__ uint32_t cell_at(int first_position, int position, int first_image,
+                                            const Product& p) {
+  const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+  const Place at = place_of(max(first_position + position, 0), p);
+  const int h = at.h + p.h.base, w = at.w + p.w.base;
+  const bool inside = first_position + position >= 0 && position < p.window && at.image < p.batch &&
+                      within(h, p.h.in_cells) && within(w, p.w.in_cells);
+  return inside ? (at.image - first_image) * image_numel + h * p.w.in_cells + w : outside;
+}
+
 /// The positions of a window that a lane loads, every 32nd. It loads some at a time: first all of their
 /// loads, then all of their stores. (Loads of later positions between these stores do not help: a warp has
 /// six scoreboards, and a store would wait for the later loads as well.)
@@ -64,11 +64,11 @@ class LaneWindow {
   /// Finds the positions in the window that starts at `first_position`; cells are counted from `first_image`
   /// on.
   __device__ __forceinline__ void locate(int first_position, int first_image, int lane, const Product& p) {
-    first_position_ = first_position, first_image_ = first_image;
 #pragma unroll
     for (int b = 0; b < batches; ++b) {
 #pragma unroll
-      for (int u = 0; u < batch; ++u) from_[b][u] = place((b * batch + u) * 32 + lane, p);
+      for (int u = 0; u < batch; ++u)
+        from_[b][u] = cell_at(first_position, (b * batch + u) * 32 + lane, first_image, p);
     }
   }
 
@@ -108,17 +108,6 @@ class LaneWindow {
   static constexpr int granule = Tile::granule;
   static constexpr int batch = Tile::loads / granule,
                        batches = (Tile::host.most_window / 32 + batch - 1) / batch;
-  static constexpr uint32_t outside = 0xffffffff;
-
-  /// The offset of a position of the window in the input.
-  __device__ __forceinline__ uint32_t place(int position, const Product& p) const {
-    const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
-    const Place at = place_of(first_position_ + position, p);
-    const int h = at.h + p.h.base, w = at.w + p.w.base;
-    const bool inside =
-        position < p.window && at.image < p.batch && within(h, p.h.in_cells) && within(w, p.w.in_cells);
-    return inside ? (at.image - first_image_) * image_numel + h * p.w.in_cells + w : outside;
-  }
 
   /// Loads the values of a granule at some positions.
   __device__ __forceinline__ void load_granules(float (&value)[batch][granule], const uint32_t (&from)[batch],
@@ -134,13 +123,12 @@ class LaneWindow {
     }
   }
 
-  int first_position_, first_image_;
-  uint32_t from_[batches][batch];  // offsets of positions
+  uint32_t from_[batches][batch];  // offsets of positions in the input
 };
 
 /// The same for 16-bit tensors, whose numbers need no conversion. A lane loads every 32nd run of `run`
 /// positions, 1 or 2 neighbours. Two neighbours are one aligned word of the input, or both outside; that
-/// needs p.in_words (plane.h). The granules of its positions are assembled from the halves of 8 loads.
+/// needs p.in_words (plan.h). The granules of its positions are assembled from the halves of 8 loads.
 template <class Tile, int run>
 class HalfWindow {
  public:
@@ -148,19 +136,14 @@ class HalfWindow {
   static_assert(sizeof(Storage) == 2 && sizeof(typename Tile::Element) == 2 && (run == 1 || run == 2));
 
   __device__ __forceinline__ void locate(int first_position, int first_image, int lane, const Product& p) {
-    const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
     before_ = run == 2 ? (first_position + p.w.base) & 1 : 0;
 #pragma unroll
     for (int b = 0; b < batches; ++b) {
 #pragma unroll
       for (int u = 0; u < batch; ++u) {
-        const int position = (b * batch + u) * 32 * run + lane * run - before_;
-        const Place at = place_of(max(first_position + position, 0), p);
-        const int h = at.h + p.h.base, w = at.w + p.w.base;
-        const bool inside = first_position + position >= 0 && position < p.window && at.image < p.batch &&
-                            within(h, p.h.in_cells) && within(w, p.w.in_cells);
-        const uint32_t numel = (at.image - first_image) * image_numel + h * p.w.in_cells + w;
-        from_[b][u] = inside ? numel * 2 : outside;
+        const int position = ((b * batch + u) * 32 + lane) * run - before_;
+        const uint32_t cell = cell_at(first_position, position, first_image, p);
+        from_[b][u] = cell == outside ? outside : cell * 2;
       }
     }
   }
@@ -219,7 +202,6 @@ class HalfWindow {
   static constexpr int granule = Tile::granule;
   static constexpr int batch = 2, lane_runs = (Tile::host.most_window + run - 1) / (32 * run) + 1,
                        batches = (lane_runs + batch - 1) / batch;
-  static constexpr uint32_t outside = 0xffffffff;
 
   uint32_t from_[batches][batch];  // offsets of the runs, in bytes
   int before_;                     // 1 if the first pair begins before the window, else 0
