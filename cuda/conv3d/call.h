@@ -58,7 +58,9 @@ struct ScaledF16;
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {
+template <class T>
 void run(const Conv3dCall& call);
+template <class T>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace few_channels
 

@@ -3,6 +3,7 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/conv3d/work.h>
 #include <voxgrad/ops/kernels.h>
@@ -51,18 +52,18 @@ bool at_highest(const Conv3dProblem& p) { return is_f32(p) && p.precision == Flo
 bool rounded_to_tf32(const Conv3dProblem& p) { return is_f32(p) && !at_highest(p); }
 bool rounded_to_bf16(const Conv3dProblem& p) { return is_f32(p) && p.precision == Float32Precision::medium; }
 
-/// Whether every index of the rule along an axis, the number of a tap, and what a thread adds to it on the
-/// way, fits 32 bits.
-bool axes_fit_32_bits(const Conv3dGeometry& g) {
-  constexpr int64_t limit = int64_t{1} << 29;
-  if (g.taps() > limit) return false;
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    const int64_t largest = std::max(
-        {g.big[axis], g.small[axis], g.kernel[axis], g.stride[axis], g.padding[axis], g.dilation[axis]});
-    if (largest > limit) return false;
-    if (g.small[axis] * g.stride[axis] > limit || g.kernel[axis] * g.dilation[axis] > limit) return false;
-  }
-  return true;
+/// few_channels has one row for three dtypes.
+void run_few_channels(const Conv3dCall& call) {
+  using namespace few_channels;
+  const DType dtype = call.output.dtype();
+  (dtype == bf16 ? run<bfloat16> : dtype == f16 ? run<float16> : run<float>)(call);
+}
+void run_few_channels_weight_grad(const WeightGradCall& call) {
+  using namespace few_channels;
+  const DType dtype = call.dweight.dtype();
+  (dtype == bf16  ? run_weight_grad<bfloat16>
+   : dtype == f16 ? run_weight_grad<float16>
+                  : run_weight_grad<float>)(call);
 }
 
 // ---- The table --------------------------------------------------------------------------------------------
@@ -77,8 +78,8 @@ constexpr bool hopper = true, any_gpu = false;
 constexpr Row table[]{
     {"direct",              all_numbers,     tf32,        any_gpu, {direct_work, direct},
      {direct_weight_grad_work, direct_weight_grad}},
-    {"few_channels",        up_to_32_bits,   tf32,        any_gpu, {few_channels_work, few_channels::run},
-     {few_channels_weight_grad_work, few_channels::run_weight_grad}},
+    {"few_channels",        up_to_32_bits,   tf32,        any_gpu, {few_channels_work, run_few_channels},
+     {few_channels_weight_grad_work, run_few_channels_weight_grad}},
     {"patches_bf16",        is_bf16,         of_16_bits,  any_gpu, {patches_work, patches::run<Whole<bfloat16>>},
      {patches_weight_grad_work, patches::run_weight_grad<Whole<bfloat16>>}},
     {"patches_f16",         is_f16,          of_16_bits,  any_gpu, {patches_work, patches::run<Whole<float16>>},

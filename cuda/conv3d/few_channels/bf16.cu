@@ -5,7 +5,7 @@
 
 namespace vox::cuda::conv::few_channels {
 
-template void product<bfloat16>(const Conv3dCall& call, const Plan& p);
-template void weight_grad<bfloat16>(const WeightGradCall& call, const WeightGradPlan& p);
+template void run<bfloat16>(const Conv3dCall& call);
+template void run_weight_grad<bfloat16>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::few_channels

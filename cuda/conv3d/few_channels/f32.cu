@@ -5,7 +5,7 @@
 
 namespace vox::cuda::conv::few_channels {
 
-template void product<float>(const Conv3dCall& call, const Plan& p);
-template void weight_grad<float>(const WeightGradCall& call, const WeightGradPlan& p);
+template void run<float>(const Conv3dCall& call);
+template void run_weight_grad<float>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::few_channels

@@ -17,6 +17,8 @@
 // has no such product. So a thread with a sum that is not finite computes all of its outputs again by the
 // definition.
 
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/few_channels/launch.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/few_channels/window.cuh>
@@ -238,8 +240,9 @@ __global__ void __launch_bounds__(most_threads, outs == 8 ? 2 : 3)
 // ---- Launchers --------------------------------------------------------------------------------------------
 
 template <class T>
-void product(const Conv3dCall& call, const Plan& p) {
+void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
+  const Plan& p = *recall<make_plan>(g, transposed);
   const Launch launch(call.op(), output, {&input, &weight, &bias});
   visit_column(p.h.taps, p.h.in_step, p.h.tap_step, [&](auto taps, auto step) {
     visit_results(p.run, p.outs, [&](auto run, auto outs) {

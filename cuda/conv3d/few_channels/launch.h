@@ -1,22 +1,12 @@
 #pragma once
 
-#include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/few_channels/plan.h>
 
 #include <type_traits>
 
-// Between launch.cpp, whose functions select.cpp calls, and the kernels. Each storage type has its own .cu
-// file.
+// How the launchers find the kernel of a plan.
 
 namespace vox::cuda::conv::few_channels {
-
-/// forward.cuh
-template <class T>
-void product(const Conv3dCall& call, const Plan& p);
-
-/// weight_grad.cuh
-template <class T>
-void weight_grad(const WeightGradCall& call, const WeightGradPlan& p);
 
 /// Calls `f` with the kernel's parameters as std::integral_constants: taps and stride along h, or 0 for any.
 template <int t = 5, int s = 2, class F>

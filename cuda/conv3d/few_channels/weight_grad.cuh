@@ -14,7 +14,9 @@
 // Values that are not finite: an Inf times a zero outside the grid is NaN. The second kernel computes a
 // weight that is not finite again by the definition.
 
+#include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/few_channels/launch.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/few_channels/window.cuh>
@@ -230,8 +232,9 @@ __global__ void __launch_bounds__(most_threads)
 // ---- Launchers --------------------------------------------------------------------------------------------
 
 template <class T>
-void weight_grad(const WeightGradCall& call, const WeightGradPlan& p) {
+void run_weight_grad(const WeightGradCall& call) {
   const auto& [big, small, dweight, g, only_if, failed] = call;
+  const WeightGradPlan& p = *recall<make_weight_grad_plan>(g);
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const int64_t numel = dweight.numel();
   const Workspace partials(launch, p.splits * numel * 4);
