@@ -22,30 +22,6 @@ constexpr bool within(int i, int size) { return static_cast<unsigned>(i) < stati
 /// i as an int; the caller knows that it fits.
 constexpr int narrow(int64_t i) { return static_cast<int>(i); }
 
-/// Positions from one row of cells to the next, for taps that read up to `halo` cells past the last cell.
-/// There they must find zeros: those that end a row, which also begin the next one, or additional ones
-/// between rows. `base` is the input cell that the first tap of the first cell reads.
-template <class Int>
-constexpr Int row_pitch(Int cells, Int in_cells, Int base, Int halo) {
-  return std::min(cells + halo, std::max(std::max(cells, in_cells - base), cells + halo + base));
-}
-
-/// Calls `f` with the number of tiles of 8 channels in a block, at most `most` (4 or 8), as a
-/// std::integral_constant: the fewest blocks, then the least padding among the instantiations.
-template <int most = 8, class F>
-void visit_channel_tiles(int64_t channels, F f) {
-  const int64_t tiles = (channels + 7) / 8, blocks = (tiles + most - 1) / most;
-  const int64_t per_block = (tiles + blocks - 1) / blocks;
-  if (per_block <= 1) return f(std::integral_constant<int, 1>{});
-  if (per_block <= 2) return f(std::integral_constant<int, 2>{});
-  if (per_block <= 3) return f(std::integral_constant<int, 3>{});
-  if (most == 4 || per_block <= 4) return f(std::integral_constant<int, 4>{});
-  if constexpr (most > 4) {
-    if (per_block <= 6) return f(std::integral_constant<int, 6>{});
-    f(std::integral_constant<int, 8>{});
-  }
-}
-
 /// a / b and a % b, by 32-bit arithmetic if both numbers fit.
 struct Division {
   int64_t quotient, remainder;

@@ -29,6 +29,7 @@
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/common/splits.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad/block.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad/produce.cuh>
 #include <voxgrad/cuda/packet.cuh>
@@ -38,6 +39,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 namespace vox::cuda::conv::weight_grad {
 
@@ -243,9 +245,6 @@ __device__ __forceinline__ void consume_pairs(const Plan& p, const Shared& s, in
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
-/// dweight = the partial results of p.splits splits, added in order.
-void add_splits(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p);
-
 /// Registers of a consumer thread: accumulators, fragments and their addresses, and others. Producers, of as
 /// many warpgroups, get the remainder (256 for both); the more they have, the more loads are in flight.
 constexpr int consumer_registers(int columns, int count, Factors factors) {
@@ -318,6 +317,28 @@ __global__ void __launch_bounds__(block_threads, 1)
 #endif
 }
 
+/// Stores sums, which lie like the accumulators of the threads of partial_kernel.
+template <class T>
+struct StoreSum {
+  Plan p;
+  T* dweight;
+
+  __device__ __forceinline__ void operator()(int64_t i, double sum) const {
+    const int64_t each = p.slice_floats();
+    const int at = static_cast<int>(i % each), thread = at % group_threads, lane = thread % 32;
+    const int accumulator = at / group_threads % (p.columns / 2),
+              product = at / group_threads / (p.columns / 2);
+    const Slice slice = slice_of(p, i / each);
+    const int octet = (product * 4 + thread / 32) * 2 + accumulator / 2 % 2;
+    const int tap = slice.first_tap + octet % p.slice_taps;
+    const int b = (slice.first_octet + octet / p.slice_taps) * 8 + lane / 4;
+    const int column = slice.first_column + accumulator / 4 * 8 + lane % 4 * 2 + accumulator % 2;
+    if (octet < p.octets_in_slice() && tap < p.taps && b < p.big_per_group && column < p.small_per_group)
+      dweight[((int64_t{slice.group} * p.small_per_group + column) * p.big_per_group + b) * p.taps + tap] =
+          static_cast<T>(sum);
+  }
+};
+
 template <class Operand, int columns, int count>
 void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small, float* partials,
                     int64_t* failed, const Plan& p) {
@@ -337,25 +358,24 @@ void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small
 template <class Operand>
 void run(const WeightGradCall& call) {
   constexpr bool paired = Operand::parts > 1;
+  using Weight = std::conditional_t<sizeof(Stored<Operand>) == 4, float, typename Operand::Element>;
   const auto& [big, small, dweight, g, only_if, failed_tensor] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed_tensor});
   const Plan p = *recall<make_plan>(g, factors_of<Operand>);
   int64_t* const failed = paired ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   const Workspace partials(launch, p.splits * p.slices * p.slice_floats() * int64_t{sizeof(float)});
-  visit_channel_tiles(p.small_per_group, [&](auto tiles) {
-    constexpr int columns = 8 * tiles;
-    const auto launch_if = [&](auto choice) {
-      constexpr int count = warpgroup_products(columns, paired).of[choice];
-      if constexpr (count > 0)
-        if (p.first_products == count)
-          launch_partial<Operand, columns, count>(launch, big, small, partials.as<float>(), failed, p);
-    };
-    launch_if(std::integral_constant<int, 0>{});
-    launch_if(std::integral_constant<int, 1>{});
-    launch_if(std::integral_constant<int, 2>{});
-    launch_if(std::integral_constant<int, 3>{});
-  });
-  add_splits(launch, partials.as<float>(), dweight, p);
+  const auto launch_if = [&]<int columns, int choice>() {
+    constexpr int count = warpgroup_products(columns, paired).of[choice];
+    if constexpr (count > 0)
+      if (p.columns == columns && p.first_products == count)
+        launch_partial<Operand, columns, count>(launch, big, small, partials.as<float>(), failed, p);
+  };
+  [&]<size_t... i>(std::index_sequence<i...>) {
+    (launch_if.template operator()<column_counts[i / 4], i % 4>(), ...);
+  }
+  (std::make_index_sequence<4 * std::size(column_counts)>{});
+  sum_splits(launch, partials.as<float>(), p.slices * p.slice_floats(), p.splits,
+             StoreSum<Weight>{p, vox::detail::mutable_ptr<Weight>(dweight)});
   launch.check();
 }
 

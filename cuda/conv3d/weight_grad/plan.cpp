@@ -143,7 +143,10 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
   p.big_per_group = narrow(g.big_per_group()), p.small_per_group = narrow(g.small_per_group());
   p.big_cells = g.big_cells(), p.small_cells = g.small_cells();
   p.taps = narrow(g.taps());
-  visit_channel_tiles(p.small_per_group, [&](auto tiles) { p.columns = 8 * tiles; });
+  // The fewest blocks of columns, and then the least padding.
+  p.columns = *std::ranges::lower_bound(
+      column_counts,
+      ceil_div(p.small_per_group, ceil_div(p.small_per_group, std::ranges::max(column_counts))));
   p.column_blocks = ceil_div(p.small_per_group, p.columns);
   cut(p.axis[0], 1, [](int span) { return span + 1; });
   p.deep = std::ranges::any_of(p.axis[0].span, [](int span) { return span > 1; });

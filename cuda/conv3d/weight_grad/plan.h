@@ -42,6 +42,9 @@ struct PhasedAxis {
   int low, reach;           ///< cells low ... low + tile + reach - 1 hold all phases' windows
 };
 
+/// The numbers of columns that have a kernel.
+constexpr int column_counts[]{8, 16, 24, 32, 48, 64};
+
 /// Products of 64 rows that a warpgroup can hold, for each number of columns that has a kernel, ascending;
 /// unused entries are zero. With pairs of factors there are further accumulators.
 struct ProductCounts {
