@@ -242,29 +242,28 @@ std::optional<Work> gather_work(const Conv3dGeometry& g, bool transposed, const 
 
 namespace {
 
-Work dense_work_of(const dense::Planned& planned, const Conv3dGeometry& g, bool transposed, const Numbers& n,
-                   const Machine& machine) {
-  return {.products = planned.cycles,
-          .stores = static_cast<double>(planned.plan.blocks) / machine.multiprocessors * planned.tile.rows() *
-                    planned.tile.columns,
-          .bytes = copied_bytes(g, transposed, n),
-          .weights = weights(g)};
+template <auto make_plan>
+std::optional<Work> dense_work_by(const Conv3dGeometry& g, bool transposed, const Numbers& n,
+                                  const Machine& machine) {
+  const auto& planned = recall<make_plan>(g, transposed, n.operand, machine);
+  if (!planned) return std::nullopt;
+  return Work{.products = planned->cycles,
+              .stores = static_cast<double>(planned->plan.blocks) / machine.multiprocessors *
+                        planned->tile.rows() * planned->tile.columns,
+              .bytes = copied_bytes(g, transposed, n),
+              .weights = weights(g)};
 }
 
 }  // namespace
 
 std::optional<Work> dense_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                                const Machine& machine) {
-  const auto& planned = recall<dense::best_plan>(g, transposed, n.operand, machine);
-  if (!planned) return std::nullopt;
-  return dense_work_of(*planned, g, transposed, n, machine);
+  return dense_work_by<dense::best_plan>(g, transposed, n, machine);
 }
 
 std::optional<Work> windows_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                                  const Machine& machine) {
-  const auto& planned = recall<dense::make_windows_plan>(g, transposed, n.operand, machine);
-  if (!planned) return std::nullopt;
-  return dense_work_of(*planned, g, transposed, n, machine);
+  return dense_work_by<dense::make_windows_plan>(g, transposed, n, machine);
 }
 
 std::optional<Work> dense_weight_grad_work(const Conv3dGeometry& g, const Numbers& n,

@@ -54,18 +54,20 @@ word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)]) {
 /// The kernel argument of a pass that writes x (batch, channels, cells) as (batch, cells, padded_channels),
 /// rounded to the operand; zeros follow the channels. Channels in groups are a batch of batch x groups. The
 /// result is aligned to 16 bytes.
+template <class Storage>
 struct ChannelsLast {
-  int channels, words;  ///< channels of a cell in a group, and the words that hold them
-  int64_t cells;        ///< of a sample
+  const Storage* x;
+  uint32_t* to;
+  const float* largest;  ///< of each channel, for ScaledF16 (scale.cuh), which has one group
+  int channels, words;   ///< channels of a cell in a group, and the words that hold them
+  int64_t cells;         ///< of a sample
   int cell_tiles, word_tiles, blocks;
   bool aligned;  ///< x and the cells of a channel are multiples of 16 bytes
 };
 
-/// What a block does. `largest`: of each channel, for ScaledF16 (scale.cuh), which has one group.
-template <class Storage, class Operand>
-__device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x, uint32_t* __restrict__ to,
-                                                   const ChannelsLast& p, int block,
-                                                   const float* largest = nullptr) {
+/// What a block does.
+template <class Operand, class Storage>
+__device__ __forceinline__ void channels_last_tile(const ChannelsLast<Storage>& p, int block) {
   constexpr int per_word = 4 / sizeof(typename Operand::Element), run = 16 / sizeof(Storage);
   __shared__ uint32_t tile[tile_cells][tile_words + 1];
   const int word0 = block % p.word_tiles * tile_words;
@@ -81,7 +83,7 @@ __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x
 #pragma unroll
     for (int c = 0; c < per_word; ++c) {
       const int channel = (word0 + word) * per_word + c;
-      const Storage* const from = x + (sample * p.channels + channel) * p.cells + cell0 + at;
+      const Storage* const from = p.x + (sample * p.channels + channel) * p.cells + cell0 + at;
       if (channel < p.channels && p.aligned && left >= run) {
         *reinterpret_cast<uint4*>(value[c]) = __ldg(reinterpret_cast<const uint4*>(from));
       } else {
@@ -90,7 +92,7 @@ __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x
           value[c][j] = channel < p.channels && j < left ? from[j] : Storage(0.0f);
       }
       if constexpr (std::is_same_v<Operand, ScaledF16>) {
-        const float scale = channel < p.channels ? ScaledF16::scale_for(largest[channel]) : 0;
+        const float scale = channel < p.channels ? ScaledF16::scale_for(p.largest[channel]) : 0;
 #pragma unroll
         for (int j = 0; j < run; ++j) value[c][j] *= scale;
       }
@@ -109,15 +111,15 @@ __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x
     const int cell = i / (tile_words / 4), word = i % (tile_words / 4) * 4;
     const uint32_t* const from = &tile[cell][word];
     if (cell0 + cell >= p.cells || word0 + word >= p.words) continue;  // a row has a multiple of 8 words
-    *reinterpret_cast<uint4*>(to + (sample * p.cells + cell0 + cell) * p.words + word0 + word) =
+    *reinterpret_cast<uint4*>(p.to + (sample * p.cells + cell0 + cell) * p.words + word0 + word) =
         make_uint4(from[0], from[1], from[2], from[3]);
   }
 }
 
-/// `batch` counts samples of so many channels: those of each group apart.
-template <class Storage, class Operand>
-ChannelsLast channels_last(const Storage* x, int64_t batch, int64_t channels, int64_t cells) {
-  ChannelsLast p{};
+/// Without its destination. `batch` counts samples of so many channels: those of each group apart.
+template <class Operand, class Storage>
+ChannelsLast<Storage> channels_last(const Storage* x, int64_t batch, int64_t channels, int64_t cells) {
+  ChannelsLast<Storage> p{x};
   p.channels = narrow(channels);
   p.words = narrow(padded_channels<Operand>(channels) * int64_t{sizeof(typename Operand::Element)} / 4);
   p.cells = cells;
@@ -130,26 +132,17 @@ ChannelsLast channels_last(const Storage* x, int64_t batch, int64_t channels, in
 
 // ---- Copies as passes of their own ------------------------------------------------------------------------
 
-/// A pass, as a kernel argument.
-template <class Storage>
-struct ChannelsLastPass {
-  const Storage* x;
-  uint32_t* to;
-  const float* largest;
-  ChannelsLast p;
-};
-
 /// Two passes: by the first blocks and by the others.
-template <class Storage, class Operand>
+template <class Operand, class Storage>
 __global__ void __launch_bounds__(tile_threads)
-    channels_last_kernel(const __grid_constant__ ChannelsLastPass<Storage> a,
-                         const __grid_constant__ ChannelsLastPass<Storage> b) {
+    channels_last_kernel(const __grid_constant__ ChannelsLast<Storage> a,
+                         const __grid_constant__ ChannelsLast<Storage> b) {
   ptx::let_next_kernel_start();
-  const unsigned block = blockIdx.x, of_a = static_cast<unsigned>(a.p.blocks);
+  const unsigned block = blockIdx.x, of_a = static_cast<unsigned>(a.blocks);
   if (block < of_a)
-    channels_last_tile<Storage, Operand>(a.x, a.to, a.p, static_cast<int>(block), a.largest);
+    channels_last_tile<Operand>(a, static_cast<int>(block));
   else
-    channels_last_tile<Storage, Operand>(b.x, b.to, b.p, static_cast<int>(block - of_a), b.largest);
+    channels_last_tile<Operand>(b, static_cast<int>(block - of_a));
 }
 
 /// A channels-last copy, in memory of the launch.
@@ -160,15 +153,15 @@ class ChannelsLastCopy {
 
   /// Its memory; make() fills it.
   ChannelsLastCopy(const Launch& launch, const Tensor& x)
-      : cells_(channels_last<Storage, Operand>(vox::detail::ptr<Storage>(x), x.size(0), x.size(1),
-                                               x.size(2) * x.size(3) * x.size(4))),
-        memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells_.cells)),
-        pass_{vox::detail::ptr<Storage>(x), as<uint32_t>(), nullptr, cells_} {
+      : pass_(channels_last<Operand>(vox::detail::ptr<Storage>(x), x.size(0), x.size(1),
+                                     x.size(2) * x.size(3) * x.size(4))),
+        memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), pass_.cells)) {
+    pass_.to = as<uint32_t>();
     if constexpr (std::is_same_v<Operand, ScaledF16>) pass_.largest = largest_.emplace(launch, x).get();
   }
   static void make(const Launch& launch, const ChannelsLastCopy& a, const ChannelsLastCopy& b) {
-    const unsigned blocks = static_cast<unsigned>(a.pass_.p.blocks) + static_cast<unsigned>(b.pass_.p.blocks);
-    channels_last_kernel<Storage, Operand><<<blocks, tile_threads, 0, launch.stream()>>>(a.pass_, b.pass_);
+    const unsigned blocks = static_cast<unsigned>(a.pass_.blocks) + static_cast<unsigned>(b.pass_.blocks);
+    channels_last_kernel<Operand><<<blocks, tile_threads, 0, launch.stream()>>>(a.pass_, b.pass_);
     launch.check();
   }
 
@@ -179,10 +172,9 @@ class ChannelsLastCopy {
   const float* largest() const { return pass_.largest; }
 
  private:
-  ChannelsLast cells_;
+  ChannelsLast<Storage> pass_;
   Workspace memory_;
   std::optional<Largest> largest_;
-  ChannelsLastPass<Storage> pass_;
 };
 
 }  // namespace vox::cuda::conv

@@ -149,13 +149,10 @@ struct OutputAt {
 };
 __device__ __forceinline__ OutputAt output_at(const Plan& p, const Job& j, int position) {
   const int neighbour = position & ((1 << p.joined) - 1);
-  int cell = position >> p.joined;
-  const int w = (j.w + cell % p.w.box) * p.w.out_step + p.w.first_out[j.phase_w] + neighbour;
-  cell /= p.w.box;
-  const int h = (j.h + cell % p.h.box) * p.h.out_step + p.h.first_out[j.phase_h];
-  cell /= p.h.box;
-  const int d = (j.d + cell % p.d.box) * p.d.out_step + p.d.first_out[j.phase_d];
-  const int n = cell / p.d.box;
+  const auto [n, in_d, in_h, in_w] = digits(position >> p.joined, {p.d.box, p.h.box, p.w.box});
+  const int w = (j.w + in_w) * p.w.out_step + p.w.first_out[j.phase_w] + neighbour,
+            h = (j.h + in_h) * p.h.out_step + p.h.first_out[j.phase_h],
+            d = (j.d + in_d) * p.d.out_step + p.d.first_out[j.phase_d];
   const bool exists = w >= 0 && w < p.w.out && h < p.h.out && d < p.d.out && n < p.box_n && j.n + n < p.batch;
   return {exists ? (d * p.h.out + h) * p.w.out + w : -1, j.n + n};
 }
@@ -260,10 +257,7 @@ __global__ void __launch_bounds__(block_threads, Block::shape.most_resident())
   unsigned char* const stages = memory + barrier_bytes;
   if (threadIdx.x == 0) {
     ptx::prefetch(cells);
-    for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(barriers.full[i], 1);
-      ptx::mbarrier_init(barriers.empty[i], consuming_threads);
-    }
+    barriers.init(p.stages, 1, consuming_threads);
     ptx::mbarrier_init_done();
   }
   __syncthreads();

@@ -28,16 +28,9 @@ __device__ __forceinline__ void pack(const Storage* __restrict__ weight, unsigne
                                      int columns, const Plan& p, int block) {
   using Element = typename Operand::Element;
   constexpr int of_granule = 16 / sizeof(Element), granules = row_bytes / 16;
-  int i = block * tile_threads + threadIdx.x;
-  const auto next = [&](const Divisor& by) {
-    const int all = i;
-    i = by.quotient(i);
-    return all - i * by.divisor;
-  };
-  const int at_w = next(p.w.by_taps), at_h = next(p.h.by_taps), at_d = next(p.d.by_taps);
-  const int granule = i % granules, row = i / granules;
-  const int column = row % columns, image_of_tile = row / columns;
-  const int chunk = image_of_tile % p.chunks, tile = image_of_tile / p.chunks;
+  const auto [number, at_d, at_h, at_w] =
+      digits(block * tile_threads + static_cast<int>(threadIdx.x), {p.d.by_taps, p.h.by_taps, p.w.by_taps});
+  const auto [tile, chunk, column, granule] = digits(number, {p.chunks, columns, granules});
   if (tile >= p.groups * p.column_tiles) return;
   const int across = tile % p.column_tiles * columns + column;  // of the group's columns
   const int out = across >> p.joined, neighbour = across & ((1 << p.joined) - 1);
@@ -51,16 +44,10 @@ __device__ __forceinline__ void pack(const Storage* __restrict__ weight, unsigne
   const int here = out < p.out_per_group ? p.in_per_group - in : 0;
   alignas(16) Element value[of_granule];
 #pragma unroll
-  for (int c = 0; c < of_granule; ++c) {
-    const Storage x = c < here ? from[c * next_in] : Storage(0.0f);
-    if constexpr (std::is_same_v<Storage, Element>)
-      value[c] = x;
-    else
-      value[c] = Operand::part(static_cast<float>(x));
-  }
+  for (int c = 0; c < of_granule; ++c)
+    value[c] = element_of<Operand>(c < here ? from[c * next_in] : Storage(0.0f));
   const int at_tap = (at_d * p.h.taps() + at_h) * p.w.taps() + at_w;
-  const int taps = p.d.taps() * p.h.taps() * p.w.taps();
-  const int64_t image = (int64_t{tile} * taps + at_tap) * p.chunks + chunk;
+  const int64_t image = (int64_t{tile} * p.taps() + at_tap) * p.chunks + chunk;
   *reinterpret_cast<uint4*>(packed + image * columns * row_bytes + ptx::swizzled(column, granule)) =
       *reinterpret_cast<const uint4*>(value);
 }
@@ -68,22 +55,21 @@ __device__ __forceinline__ void pack(const Storage* __restrict__ weight, unsigne
 /// The number of blocks that pack.
 inline int packing_blocks(const Plan& p, int columns) {
   const int64_t granules = int64_t{p.groups} * p.column_tiles * p.chunks * columns * (row_bytes / 16);
-  return narrow(ceil_div(granules * (p.d.taps() * p.h.taps() * p.w.taps()), tile_threads));
+  return narrow(ceil_div(granules * p.taps(), tile_threads));
 }
 
 /// Makes both operands: the first blocks pack weights, the others copy the input with its channels last.
 template <class Storage, class Operand>
 __global__ void __launch_bounds__(tile_threads)
-    operands_kernel(const Storage* __restrict__ input, uint32_t* last, const Storage* __restrict__ weight,
-                    unsigned char* packed, int columns, int packing,
-                    const __grid_constant__ ChannelsLast cells, const __grid_constant__ Plan p) {
+    operands_kernel(const __grid_constant__ ChannelsLast<Storage> input, const Storage* __restrict__ weight,
+                    unsigned char* packed, int columns, int packing, const __grid_constant__ Plan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   ptx::let_next_kernel_start();
   const int block = static_cast<int>(blockIdx.x);
   if (block < packing)
     pack<Storage, Operand>(weight, packed, columns, p, block);
   else
-    channels_last_tile<Storage, Operand>(input, last, cells, block - packing);
+    channels_last_tile<Operand>(input, block - packing);
 #endif
 }
 
@@ -141,16 +127,14 @@ void run_planned(const Launch& launch, const Conv3dCall& call, const Planned& pl
 
   const int64_t samples = int64_t{p.batch} * p.groups, cells = int64_t{p.d.in} * p.h.in * p.w.in;
   const Workspace last(launch, channels_last_bytes<Operand>(samples, p.in_per_group, cells));
-  const int taps = p.d.taps() * p.h.taps() * p.w.taps();
   const Workspace packed(launch,
-                         int64_t{p.groups} * p.column_tiles * taps * p.chunks * tile.columns * row_bytes);
-  const Storage* const from = vox::detail::ptr<Storage>(input);
-  const ChannelsLast pass = channels_last<Storage, Operand>(from, samples, p.in_per_group, cells);
+                         int64_t{p.groups} * p.column_tiles * p.taps() * p.chunks * tile.columns * row_bytes);
+  auto pass = channels_last<Operand>(vox::detail::ptr<Storage>(input), samples, p.in_per_group, cells);
+  pass.to = last.as<uint32_t>();
   const int packing = packing_blocks(p, tile.columns);
   operands_kernel<Storage, Operand>
       <<<static_cast<unsigned>(packing + pass.blocks), tile_threads, 0, launch.stream()>>>(
-          from, last.as<uint32_t>(), vox::detail::ptr<Storage>(weight), packed.as<unsigned char>(),
-          tile.columns, packing, pass, p);
+          pass, vox::detail::ptr<Storage>(weight), packed.as<unsigned char>(), tile.columns, packing, p);
   const CUtensorMap boxes = ptx::tensor_map(call.op(), last.as<Element>(), dtype, boxes_of<Operand>(p));
   visit_block<Storage, Operand>(tile, [&](auto block) {
     launch_product<decltype(block)>(launch, boxes, packed.as<unsigned char>(),

@@ -209,10 +209,7 @@ __global__ void __launch_bounds__(threads_of(WeightGradTile{rows, windows, group
   __shared__ Barriers barriers;
   __shared__ Window window[tile.windows];
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < p.stages; ++slot) {
-      ptx::mbarrier_init(barriers.full[slot], 1);
-      ptx::mbarrier_init(barriers.empty[slot], consumers * 128);
-    }
+    barriers.init(p.stages, 1, consumers * 128);
     ptx::mbarrier_init_done();
   }
   __syncthreads();

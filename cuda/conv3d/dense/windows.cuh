@@ -190,14 +190,8 @@ __global__ void __launch_bounds__(block_threads, 1)
   const WindowRings rings(memory, p);
   if (threadIdx.x == 0) {
     ptx::prefetch(cells);
-    for (int i = 0; i < window_slots; ++i) {
-      ptx::mbarrier_init(rings.of_windows.full[i], 1);
-      ptx::mbarrier_init(rings.of_windows.empty[i], consuming_threads);
-    }
-    for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(rings.of_weights.full[i], 1);
-      ptx::mbarrier_init(rings.of_weights.empty[i], consuming_threads);
-    }
+    rings.of_windows.init(window_slots, 1, consuming_threads);
+    rings.of_weights.init(p.stages, 1, consuming_threads);
     ptx::mbarrier_init_done();
   }
   __syncthreads();
