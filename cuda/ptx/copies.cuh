@@ -12,14 +12,8 @@ namespace vox::cuda::ptx {
 
 // ---- 16 bytes to shared memory, sm_80 and later -----------------------------------------------------------
 
-/// Starts to copy 16 bytes; both addresses are multiples of 16.
-__device__ __forceinline__ void cp_async_16(void* to_shared, const void* from_global) {
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(to_shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from_global) : "memory");
-}
-
-/// The same, or 16 zeros if the source does not exist; `from_global` is an address of global memory in any
-/// case.
+/// Starts to copy 16 bytes, or 16 zeros if the source does not exist; `from_global` is an address of global
+/// memory in any case. Both addresses are multiples of 16.
 __device__ __forceinline__ void cp_async_16_or_zeros(uint32_t to_shared, const void* from_global,
                                                      bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from_global),
@@ -35,8 +29,7 @@ __device__ __forceinline__ void cp_async_4_or_zeros(uint32_t to_shared, const vo
                : "memory");
 }
 
-/// cp.async of 16 bytes, or of 16 zeros if the source does not exist, if the condition holds. Without a
-/// branch. `from_global` is an address of global memory in any case.
+/// cp_async_16_or_zeros() if the condition holds, without a branch.
 __device__ __forceinline__ void cp_async_16_if(bool condition, uint32_t to_shared, const void* from_global,
                                                bool exists) {
   asm volatile(

@@ -114,53 +114,38 @@ struct Wgmma;
 #define VOX_SUMS_128 \
   VOX_SUMS_96, VOX_SUMS_8_FROM(96), VOX_SUMS_8_FROM(104), VOX_SUMS_8_FROM(112), VOX_SUMS_8_FROM(120)
 
-// The instruction with n columns: r = n / 2 accumulators a thread, and the operand numbers that follow r. The
-// last operands of the 16-bit forms say whether the matrices are contiguous in m and n instead of k.
-#define VOX_WGMMA(n, r, r1, r2, r3, r4, r5)                                                                  \
-  template <>                                                                                                \
-  struct Wgmma<n> {                                                                                          \
-    template <Operand operand, bool mn_major>                                                                \
-    static __device__ __forceinline__ void run(float* d, uint64_t a, uint64_t b, int accumulate) {           \
-      if constexpr (operand == Operand::tf32)                                                                \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                     "k8.f32.tf32.tf32 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1;\n}"                  \
-                     : VOX_SUMS_##r                                                                          \
-                     : "l"(a), "l"(b), "r"(accumulate));                                                     \
-      else if constexpr (operand == Operand::bf16)                                                           \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3    \
-                                                         ";\n}"                                              \
-                     : VOX_SUMS_##r                                                                          \
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                                 \
-      else                                                                                                   \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3      \
-                                                       ";\n}"                                                \
-                     : VOX_SUMS_##r                                                                          \
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                                 \
-    }                                                                                                        \
-    template <Operand operand>                                                                               \
-    static __device__ __forceinline__ void run(float* d, const uint32_t (&a)[4], uint64_t b,                 \
-                                               int accumulate) {                                             \
-      if constexpr (operand == Operand::tf32)                                                                \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                     "k8.f32.tf32.tf32 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4  \
-                                                        ", p, 1, 1;\n}"                                      \
-                     : VOX_SUMS_##r                                                                          \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
-      else if constexpr (operand == Operand::bf16)                                                           \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4 \
-                                                         ", p, 1, 1, 0;\n}"                                  \
-                     : VOX_SUMS_##r                                                                          \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
-      else                                                                                                   \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4   \
-                                                       ", p, 1, 1, 0;\n}"                                    \
-                     : VOX_SUMS_##r                                                                          \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
-    }                                                                                                        \
+// The instruction with n columns: `types` names k and the factors, `from` the operands that are the factors,
+// and `adds` the one that says whether to add to the sums; `majors`, of the 16-bit forms only, says whether
+// the matrices are contiguous in m and n instead of k.
+#define VOX_ISSUE(n, r, types, from, adds, majors, ...)                                                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n types \
+               " {" VOX_NAMES_##r "}, " from ", p, 1, 1" majors ";\n}"                                       \
+               : VOX_SUMS_##r                                                                                \
+               : __VA_ARGS__)
+// The same for each type of factors.
+#define VOX_ISSUE_TYPES(n, r, from, adds, majors, ...)                     \
+  if constexpr (operand == Operand::tf32)                                  \
+    VOX_ISSUE(n, r, "k8.f32.tf32.tf32", from, adds, "", __VA_ARGS__);      \
+  else if constexpr (operand == Operand::bf16)                             \
+    VOX_ISSUE(n, r, "k16.f32.bf16.bf16", from, adds, majors, __VA_ARGS__); \
+  else                                                                     \
+    VOX_ISSUE(n, r, "k16.f32.f16.f16", from, adds, majors, __VA_ARGS__)
+
+// With n columns: r = n / 2 accumulators of a thread, and the operand numbers that follow r.
+#define VOX_WGMMA(n, r, r1, r2, r3, r4, r5)                                                             \
+  template <>                                                                                           \
+  struct Wgmma<n> {                                                                                     \
+    template <Operand operand, bool mn_major>                                                           \
+    static __device__ __forceinline__ void run(float* d, uint64_t a, uint64_t b, int accumulate) {      \
+      VOX_ISSUE_TYPES(n, r, "%" #r ", %" #r1, r2, ", %" #r3 ", %" #r3, "l"(a), "l"(b), "r"(accumulate), \
+                      "n"(int{mn_major}));                                                              \
+    }                                                                                                   \
+    template <Operand operand>                                                                          \
+    static __device__ __forceinline__ void run(float* d, const uint32_t (&a)[4], uint64_t b,            \
+                                               int accumulate) {                                        \
+      VOX_ISSUE_TYPES(n, r, "{%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4, r5, ", 0", "r"(a[0]),     \
+                      "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                        \
+    }                                                                                                   \
   };
 
 VOX_WGMMA(8, 4, 5, 6, 7, 8, 9)
@@ -179,6 +164,8 @@ VOX_WGMMA(192, 96, 97, 98, 99, 100, 101)
 VOX_WGMMA(256, 128, 129, 130, 131, 132, 133)
 
 #undef VOX_WGMMA
+#undef VOX_ISSUE_TYPES
+#undef VOX_ISSUE
 #undef VOX_NAMES_4
 #undef VOX_NAMES_8
 #undef VOX_NAMES_12

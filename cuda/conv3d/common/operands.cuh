@@ -88,33 +88,23 @@ __device__ __forceinline__ float larger_size(float a, float x) {
   return most;
 }
 
-/// f32 rounded to TF32.
-struct Tf32 {
-  static constexpr ptx::Operand operand = ptx::Operand::tf32;
-  using Element = uint32_t;
-  static constexpr int parts = 1;
-  static __device__ __forceinline__ Element part(float x) { return ptx::to_tf32(x); }
-  static constexpr int weight_parts = 1;
+/// One number, as the bits of a TF32 number or as bf16 or f16.
+template <ptx::Operand operand_, class Element_>
+struct Rounded {
+  static constexpr ptx::Operand operand = operand_;
+  using Element = Element_;
+  static constexpr int parts = 1, weight_parts = 1;
+  static __device__ __forceinline__ Element part(float x) {
+    if constexpr (operand == ptx::Operand::tf32)
+      return ptx::to_tf32(x);
+    else
+      return Element(x);
+  }
   static __device__ __forceinline__ Element weight_part(float x, int) { return part(x); }
 };
-
-/// Rounded to 16 bits, or stored in 16 bits.
-struct Bf16 {
-  static constexpr ptx::Operand operand = ptx::Operand::bf16;
-  using Element = bfloat16;
-  static constexpr int parts = 1;
-  static __device__ __forceinline__ Element part(float x) { return bfloat16(x); }
-  static constexpr int weight_parts = 1;
-  static __device__ __forceinline__ Element weight_part(float x, int) { return part(x); }
-};
-struct F16 {
-  static constexpr ptx::Operand operand = ptx::Operand::f16;
-  using Element = float16;
-  static constexpr int parts = 1;
-  static __device__ __forceinline__ Element part(float x) { return float16(x); }
-  static constexpr int weight_parts = 1;
-  static __device__ __forceinline__ Element weight_part(float x, int) { return part(x); }
-};
+struct Tf32 : Rounded<ptx::Operand::tf32, uint32_t> {};
+struct Bf16 : Rounded<ptx::Operand::bf16, bfloat16> {};
+struct F16 : Rounded<ptx::Operand::f16, float16> {};
 
 /// f32 as a sum of two TF32 numbers, high and low. Three of their four products are computed; low * low is
 /// below the rounding of f32. See Note [Truncating sums].

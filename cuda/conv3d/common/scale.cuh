@@ -22,7 +22,6 @@ namespace vox::cuda::conv {
 struct ScaledF16 : F16 {
   /// The power of two that numbers up to `most` are multiplied by.
   static __device__ __forceinline__ float scale_for(float most) { return F16x3::scale_for(most); }
-  static __device__ __forceinline__ float inverse(float scale) { return F16x3::inverse(scale); }
 };
 
 constexpr int size_threads = 256;

@@ -6,6 +6,7 @@
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/mma/cells.h>
+#include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 #include <voxgrad/ops/conv3d_lattice.h>
@@ -133,8 +134,7 @@ struct ClassTaps {
   constexpr int taps() const { return count[0] * count[1] * count[2]; }
 };
 constexpr ClassTaps taps_of(const Plan& p, const Phases& f, int number) {
-  const int of_h = p.axis[1].remainders, of_w = p.axis[2].remainders;
-  ClassTaps c{{number / of_w / of_h, number / of_w % of_h, number % of_w}, {}};
+  ClassTaps c{digits(number, {p.axis[1].remainders, p.axis[2].remainders}), {}};
   for (size_t i = 0; i < 3; ++i)
     c.count[i] = f[i].taps > 0 ? (f[i].taps - 1 - c.remainder[i]) / p.axis[i].step + 1 : 0;
   return c;
@@ -198,7 +198,7 @@ constexpr Item item_at(const Plan& p, const Phases& f, const ClassTaps& c, int i
   // not.
   const int of = (i < items ? i : items - 1) * p.item_granules;
   const int all = p.of_k_block.quotient(of), granule = of - all * p.k_granules;
-  const int at[3]{all / c.count[2] / c.count[1], all / c.count[2] % c.count[1], all % c.count[2]};
+  const std::array<int, 3> at = digits(all, {c.count[1], c.count[2]});
   int shift = 0, tap = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
     const Axis& a = p.axis[axis];

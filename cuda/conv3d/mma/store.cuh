@@ -4,10 +4,12 @@
 
 #include <voxgrad/cuda/conv3d/mma/tables.cuh>
 #include <voxgrad/cuda/packet.cuh>
+#include <voxgrad/cuda/ptx/registers.cuh>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace vox::cuda::conv::mma {
 
@@ -31,28 +33,12 @@ struct Output {
 template <class T, int n>
 __device__ __forceinline__ void store_if(bool condition, T* to, const Packet<T, n>& packet) {
   constexpr int bytes = n * sizeof(T);
-  uint32_t word[4] = {};
-  std::memcpy(word, &packet, bytes);
-  const uint32_t holds = condition;
-  if constexpr (bytes == 16)
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
-            holds),
-        "l"(to), "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
-        : "memory");
-  else if constexpr (bytes == 8)
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(holds),
-        "l"(to), "r"(word[0]), "r"(word[1])
-        : "memory");
-  else if constexpr (bytes == 4)
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.b32 [%1], %2;\n}" ::"r"(holds),
-                 "l"(to), "r"(word[0])
-                 : "memory");
-  else
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.b16 [%1], %2;\n}" ::"r"(holds),
-                 "l"(to), "h"(static_cast<uint16_t>(word[0]))
-                 : "memory");
+  using Pair = std::conditional_t<bytes == 16, uint4, uint2>;
+  using One = std::conditional_t<bytes == 4, uint32_t, uint16_t>;
+  std::conditional_t<bytes >= 8, Pair, One> words;
+  static_assert(sizeof(words) == bytes);
+  std::memcpy(&words, &packet, bytes);
+  ptx::store_if_greater(condition, 0, to, words);
 }
 
 /// Two powers of two whose product is that of a and b, which f32 may not hold.
