@@ -97,8 +97,8 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
         const auto [mine, of_direct] = errors_at_highest(kernel(), pass, d.x, d.w, g);
         const bool few = kind.starts_with("far");
         constexpr double of_parts = 0x1p-21 + 0x1p-23;
-        const std::string where =
-            str(name_of(pass), ' ', kind, ": ", g.small_shape(), ' ', g.weight_shape(), " stride ", g.stride);
+        const std::string where = str(to_string(pass), ' ', kind, ": ", g.small_shape(), ' ',
+                                      g.weight_shape(), " stride ", g.stride);
         EXPECT_LE(mine.largest, few ? of_parts : 2 * of_direct.largest) << where;
         EXPECT_LE(mine.rms, few ? of_parts : 2 * of_direct.rms) << where;
       }
@@ -121,7 +121,7 @@ TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
         const Tensor x = numbers(shapes_of(pass, g).a, long_x), w = numbers(g.weight_shape(), !long_x);
         EXPECT_TRUE(values(run(GetParam(), pass, x, w, g)) ==
                     values(run(direct, pass, x.to(f64), w.to(f64), g)))
-            << name_of(pass) << ' ' << long_x << " stride " << stride;
+            << to_string(pass) << ' ' << long_x << " stride " << stride;
       }
     }
   }
@@ -148,7 +148,7 @@ TEST_P(HighCuda, NumbersOfAnySizeHaveTheBitsOfTf32) {
         const Tensor x = d.x.to(f64), w = d.w.to(f64);
         const Errors e = errors(run(GetParam(), pass, d.x, d.w, g), run(direct, pass, x, w, g),
                                 run(direct, pass, abs(x), abs(w), g));
-        EXPECT_LE(e.largest, 0x1p-9) << name_of(pass) << ' ' << kind << ": " << g.small_shape() << ' '
+        EXPECT_LE(e.largest, 0x1p-9) << to_string(pass) << ' ' << kind << ": " << g.small_shape() << ' '
                                      << g.weight_shape() << " stride " << g.stride;
       }
     }
@@ -251,9 +251,6 @@ void expect_large_tensors_at_samples(const KernelMode& mode, const ConvTranspose
 TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
   if (kernel() == "direct") GTEST_SKIP() << "direct is what the others are compared with here";
   expect_large_tensors_at_samples(GetParam(), {});
-}
-
-TEST_P(WeightGradCuda, PatchesOfMoreThanTwoTo31ElementsAtSamples) {
   if (of_patches(kernel())) expect_large_tensors_at_samples(GetParam(), {.stride = {1, 1, 2}});
 }
 
@@ -311,26 +308,6 @@ TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
   if (of_patches(kernel()))
     expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 15, 40}, {24, 16, 2, 2, 2}, {.stride = 2}));
   expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 30, 40}, {24, 70, 1, 1, 1}));
-}
-
-// R8 at `highest`: non-finite values change only what they touch, also where zeros are multiplied.
-TEST_P(WeightGradCuda, NonFiniteValuesSpreadNowhereAtHighest) {
-  for (const Conv3dGeometry& g :
-       {geometry({2, 9, 3, 4, 7}, {9, 10, 2, 3, 3}, {.stride = {1, 2, 1}}),
-        geometry({2, 2, 3, 4, 7}, {2, 3, 2, 3, 3}, {.padding = {1, 0, 2}, .dilation = {3, 2, 1}})}) {
-    if (!testing::takes({kernel(), f32, highest}, pass, g)) continue;
-    for (const double bad : {inf, -inf, nan, 3.4e38}) {
-      for (const bool in_big : {true, false}) {
-        Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
-        (in_big ? big : small).reshape({-1}).select(0, 11).fill_(bad);
-        const Values got = values(run({kernel(), f32, highest}, pass, big, small, g));
-        const Values expected = values(run(direct, pass, big, small, g));
-        for (size_t i = 0; i < got.size(); ++i)
-          EXPECT_TRUE(same(got[i], expected[i]))
-              << bad << ' ' << in_big << " at " << i << ": " << got[i] << ", not " << expected[i];
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -6,13 +6,12 @@
 #include <voxgrad/cuda/conv3d/select.h>
 
 #include "bench/conv3d/calls.h"
-#include "tests/support/conv3d.h"
-#include "tests/support/test.h"
+#include "tests/cuda/conv3d/support.h"
 
 namespace vox {
 namespace {
 
-using cuda::chosen_conv3d_kernel;
+using cuda::chosen_conv3d_kernel, testing::all_passes;
 using enum Float32Precision;
 
 Conv3dGeometry geometry(int64_t in, int64_t out, int64_t groups = 1) {
@@ -24,8 +23,6 @@ std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = ge
                         DType dtype = f32, Conv3dPass pass = Conv3dPass::conv_transpose3d) {
   return chosen_conv3d_kernel({pass, g, dtype, precision});
 }
-
-constexpr Conv3dPass all_passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad};
 
 /// Few and many channels, cells and taps; strides, dilations and groups; patches; one cell.
 std::vector<Conv3dGeometry> various_geometries() {

@@ -15,12 +15,6 @@ namespace vox::testing {
 inline constexpr Conv3dPass all_passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d,
                                          Conv3dPass::weight_grad};
 
-inline const char* name_of(Conv3dPass pass) {
-  return pass == Conv3dPass::conv3d        ? "conv3d"
-         : pass == Conv3dPass::weight_grad ? "weight_grad"
-                                           : "conv_transpose3d";
-}
-
 /// A kernel, with a dtype and precision to test it in.
 struct KernelMode {
   std::string_view kernel;
@@ -163,7 +157,7 @@ inline void compare(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometr
   const Values exact =
       mode.kernel == direct.kernel ? reference_values(pass, g, a, b, bias) : result_of(direct);
   EXPECT_TRUE(result_of(mode) == rounded(exact, mode.dtype))
-      << name_of(pass) << ": big " << g.big_shape() << " small " << g.small_shape() << " weight "
+      << to_string(pass) << ": big " << g.big_shape() << " small " << g.small_shape() << " weight "
       << g.weight_shape() << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding
       << " dilation " << g.dilation << (with_bias ? " bias" : "") << " offset " << offset;
 }
