@@ -41,7 +41,7 @@ struct Params {
   int64_t big_per_group, small_per_group;
   int64_t big_cells, small_cells, taps;
   Axes<Index> big, small, kernel, stride, padding, dilation;
-  Axes<Index> tap_step, cell_step;  // from a tap that touches an output to the next, and between their cells
+  Axes<Index> tap_step, cell_step;  // conv_transpose3d: distances between touching taps
 };
 
 template <class Index>
@@ -50,12 +50,12 @@ Axes<Index> axes(const Triple& t) {
 }
 
 template <class Index>
-Params<Index> params(const Conv3dGeometry& g, bool transposed) {
-  Triple tap_step = 1, cell_step = g.dilation;
-  for (int64_t axis = 0; axis < 3 && transposed; ++axis) {
+Params<Index> params(const Conv3dGeometry& g) {
+  Triple tap_step, cell_step;
+  for (int64_t axis = 0; axis < 3; ++axis) {
     const int64_t common = std::gcd(g.stride[axis], g.dilation[axis]);
     tap_step[axis] = g.stride[axis] / common;
-    cell_step[axis] = -g.dilation[axis] / common;
+    cell_step[axis] = g.dilation[axis] / common;
   }
   return {g.batch,
           g.big_channels,
@@ -112,17 +112,6 @@ __device__ Range<Index> touching(Index reach, Index big, Index small, Index stri
   return {first, max(first, last)};
 }
 
-/// Along an axis, the first tap that touches an output, and the input cell that it reads (maybe outside). The
-/// others follow by tap_step and cell_step.
-template <bool transposed, class Index>
-__device__ TouchingTap<Index> first_tap(Index out, Index kernel, Index stride, Index padding, Index dilation,
-                                        Index tap_step) {
-  if constexpr (transposed)
-    return first_touching_tap(out, kernel, stride, padding, dilation, tap_step);
-  else
-    return {0, out * stride - padding};
-}
-
 /// Sum of `value` over the block, returned to every thread. The tree's shape depends on the block size only.
 template <int block, class T>
 __device__ T block_sum(T value, T* memory) {
@@ -143,54 +132,81 @@ __device__ T block_sum(T value, T* memory) {
 // loads coalesce, and all threads read the same weight. Small blocks waste little of a small grid.
 constexpr int outputs_per_block = 128;
 
-template <class T, class Index, bool transposed>
+template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
-    forward_kernel(const T* input, const T* weight, const T* bias, T* output, Params<Index> g,
-                   const int64_t* only_if) {
+    conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g,
+                  const int64_t* only_if) {
   if (only_if && *only_if == 0) return;
-  const Axes<Index> in = transposed ? g.small : g.big, out = transposed ? g.big : g.small;
-  const int64_t in_channels = transposed ? g.small_channels : g.big_channels,
-                out_channels = transposed ? g.big_channels : g.small_channels,
-                in_per_group = transposed ? g.small_per_group : g.big_per_group,
-                out_per_group = transposed ? g.big_per_group : g.small_per_group,
-                in_cells = transposed ? g.small_cells : g.big_cells,
-                out_cells = transposed ? g.big_cells : g.small_cells;
-  // Of the weight, from a channel of the input to the next.
-  const int64_t weight_step = transposed ? g.big_per_group * g.taps : g.taps;
-  const int64_t blocks_per_volume = (out_cells + outputs_per_block - 1) / outputs_per_block;
-  const int64_t blocks = blocks_per_volume * g.batch * out_channels;
+  const int64_t blocks_per_volume = (g.small_cells + outputs_per_block - 1) / outputs_per_block;
+  const int64_t blocks = blocks_per_volume * g.batch * g.small_channels;
   for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
     const int64_t volume = job / blocks_per_volume;  // image and channel
     const int64_t flat = job % blocks_per_volume * outputs_per_block + threadIdx.x;
-    if (flat >= out_cells) continue;
-    const int64_t n = volume / out_channels, channel = volume % out_channels;
-    const int64_t first = channel / out_per_group * in_per_group;  // channel of the input
-    const Axes<Index> at = cell_at(static_cast<Index>(flat), out);
-    const T* x = input + (n * in_channels + first) * in_cells;
-    const int64_t row = transposed ? first * out_per_group + channel % out_per_group : channel * in_per_group;
-    const T* w = weight + row * g.taps;
+    if (flat >= g.small_cells) continue;
+    const int64_t n = volume / g.small_channels, sc = volume % g.small_channels;
+    const int64_t group = sc / g.small_per_group;
+    const Axes<Index> i = cell_at(static_cast<Index>(flat), g.small);
+    const T* x = big + (n * g.big_channels + group * g.big_per_group) * g.big_cells;
+    const T* w = weight + sc * g.big_per_group * g.taps;
 
-    const auto td =
-        first_tap<transposed>(at.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d, g.tap_step.d);
-    const auto th =
-        first_tap<transposed>(at.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h, g.tap_step.h);
-    const auto tw =
-        first_tap<transposed>(at.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w, g.tap_step.w);
-    opmath_t<T> sum = bias ? bias[channel] : T(0);
-    for (Index kd = td.tap, d = td.cell; kd < g.kernel.d; kd += g.tap_step.d, d += g.cell_step.d) {
-      if (d < 0 || d >= in.d) continue;
-      for (Index kh = th.tap, h = th.cell; kh < g.kernel.h; kh += g.tap_step.h, h += g.cell_step.h) {
-        if (h < 0 || h >= in.h) continue;
-        for (Index kw = tw.tap, i = tw.cell; kw < g.kernel.w; kw += g.tap_step.w, i += g.cell_step.w) {
-          if (i < 0 || i >= in.w) continue;
-          const T* from = x + (d * in.h + h) * in.w + i;
+    opmath_t<T> sum = bias ? bias[sc] : T(0);
+    for (Index kd = 0; kd < g.kernel.d; ++kd) {
+      const Index d = i.d * g.stride.d - g.padding.d + kd * g.dilation.d;
+      if (d < 0 || d >= g.big.d) continue;
+      for (Index kh = 0; kh < g.kernel.h; ++kh) {
+        const Index h = i.h * g.stride.h - g.padding.h + kh * g.dilation.h;
+        if (h < 0 || h >= g.big.h) continue;
+        for (Index kw = 0; kw < g.kernel.w; ++kw) {
+          const Index o = i.w * g.stride.w - g.padding.w + kw * g.dilation.w;
+          if (o < 0 || o >= g.big.w) continue;
+          const T* from = x + (d * g.big.h + h) * g.big.w + o;
           const T* with = w + (kd * g.kernel.h + kh) * g.kernel.w + kw;
 #pragma unroll 4
-          for (int64_t c = 0; c < in_per_group; ++c) sum += from[c * in_cells] * with[c * weight_step];
+          for (int64_t b = 0; b < g.big_per_group; ++b) sum += from[b * g.big_cells] * with[b * g.taps];
         }
       }
     }
-    output[volume * out_cells + flat] = T(sum);
+    small[volume * g.small_cells + flat] = T(sum);
+  }
+}
+
+template <class T, class Index>
+__global__ void __launch_bounds__(outputs_per_block)
+    conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g,
+                            const int64_t* only_if) {
+  if (only_if && *only_if == 0) return;
+  const int64_t blocks_per_volume = (g.big_cells + outputs_per_block - 1) / outputs_per_block;
+  const int64_t blocks = blocks_per_volume * g.batch * g.big_channels;
+  const int64_t weight_step = g.big_per_group * g.taps;
+  for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
+    const int64_t volume = job / blocks_per_volume;  // image and channel
+    const int64_t flat = job % blocks_per_volume * outputs_per_block + threadIdx.x;
+    if (flat >= g.big_cells) continue;
+    const int64_t n = volume / g.big_channels, bc = volume % g.big_channels;
+    const int64_t first = bc / g.big_per_group * g.small_per_group;  // channel of small
+    const Axes<Index> o = cell_at(static_cast<Index>(flat), g.big);
+    const T* x = small + (n * g.small_channels + first) * g.small_cells;
+    const T* w = weight + (first * g.big_per_group + bc % g.big_per_group) * g.taps;
+
+    const auto td = first_touching_tap(o.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d, g.tap_step.d);
+    const auto th = first_touching_tap(o.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h, g.tap_step.h);
+    const auto tw = first_touching_tap(o.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w, g.tap_step.w);
+    opmath_t<T> sum = bias ? bias[bc] : T(0);
+    for (Index kd = td.tap, d = td.cell; kd < g.kernel.d; kd += g.tap_step.d, d -= g.cell_step.d) {
+      if (d < 0 || d >= g.small.d) continue;
+      for (Index kh = th.tap, h = th.cell; kh < g.kernel.h; kh += g.tap_step.h, h -= g.cell_step.h) {
+        if (h < 0 || h >= g.small.h) continue;
+        for (Index kw = tw.tap, i = tw.cell; kw < g.kernel.w; kw += g.tap_step.w, i -= g.cell_step.w) {
+          if (i < 0 || i >= g.small.w) continue;
+          const T* from = x + (d * g.small.h + h) * g.small.w + i;
+          const T* with = w + (kd * g.kernel.h + kh) * g.kernel.w + kw;
+#pragma unroll 4
+          for (int64_t s = 0; s < g.small_per_group; ++s)
+            sum += from[s * g.small_cells] * with[s * weight_step];
+        }
+      }
+    }
+    big[volume * g.big_cells + flat] = T(sum);
   }
 }
 
@@ -274,13 +290,12 @@ void direct(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
   const Launch launch(call.op(), output, {&input, &weight, &bias, &only_if});
   visit(call.op(), input, g, [&]<class T, class Index>(T, Index) {
-    auto* const kernel = transposed ? forward_kernel<T, Index, true> : forward_kernel<T, Index, false>;
+    auto* const kernel = transposed ? conv_transpose3d_kernel<T, Index> : conv3d_kernel<T, Index>;
     const int64_t volumes = g.batch * (transposed ? g.big_channels : g.small_channels),
                   cells = transposed ? g.big_cells() : g.small_cells();
     kernel<<<grid(forward_jobs(volumes, cells), only_if), outputs_per_block, 0, launch.stream()>>>(
         vox::detail::ptr<T>(input), vox::detail::ptr<T>(weight), vox::detail::ptr_or_null<T>(bias),
-        vox::detail::mutable_ptr<T>(output), params<Index>(g, transposed),
-        vox::detail::ptr_or_null<int64_t>(only_if));
+        vox::detail::mutable_ptr<T>(output), params<Index>(g), vox::detail::ptr_or_null<int64_t>(only_if));
   });
   launch.check();
 }
@@ -292,7 +307,7 @@ void direct_weight_grad(const WeightGradCall& call) {
     const int64_t jobs = (dweight.numel() + weights_per_block - 1) / weights_per_block;
     weight_grad_kernel<T, Index><<<grid(jobs, only_if), summing_threads, 0, launch.stream()>>>(
         vox::detail::ptr<T>(big), vox::detail::ptr<T>(small), vox::detail::mutable_ptr<T>(dweight),
-        params<Index>(g, false), team_for(g.small.w), vox::detail::ptr_or_null<int64_t>(only_if));
+        params<Index>(g), team_for(g.small.w), vox::detail::ptr_or_null<int64_t>(only_if));
   });
   launch.check();
 }
