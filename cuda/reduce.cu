@@ -24,7 +24,8 @@
 // Who computes what: if the elements of a row are contiguous, a thread owns a short row, and a warp owns a
 // block of a long one, one lane per thread. If instead neighbouring rows are contiguous, a thread owns the
 // same lane of V rows, and a thread block has 8 such threads for each lane. So a warp reads memory in pieces
-// of 16 bytes per thread either way. Every result has one owner, so there are no atomics.
+// of 16 bytes per thread either way. Elements of 8 bytes, and memory that allows no packets, are read one by
+// one, in the same order. Every result has one owner, so there are no atomics.
 //
 // Bytes: each element is read once; block results add 1/1024 of that. Block results of bf16 and f16 are f32.
 
@@ -96,16 +97,15 @@ struct Ties {
   }
 };
 
-/// The sum of magnitudes, or of squares. The results of blocks are only added.
+/// The sum of magnitudes (power 1) or of squares (2): the factor is 1 or the magnitude, and the sum is
+/// rounded once. The power is a number of the launch, too. The results of blocks are only added.
 template <class T>
-struct SumOfMagnitudes : detail::SumOp<T, false> {
+struct SumOfPowers : detail::SumOp<T, false> {
   using OfBlocks = detail::SumOp<T, false>;
-  static __device__ T add(T a, T x) { return a + ::fabs(x); }
-};
-template <class T>
-struct SumOfSquares : detail::SumOp<T, false> {
-  using OfBlocks = detail::SumOp<T, false>;
-  static __device__ T add(T a, T x) { return ::fma(x, x, a); }
+  static __device__ T add(T a, T x, int power) {
+    const T magnitude = ::fabs(x), squares = static_cast<T>(power - 1);
+    return ::fma(magnitude, ::fmax(magnitude * squares, T(1) - squares), a);
+  }
 };
 
 /// The maximum, but no less than the lowest and no more than the largest finite number; and the sum of
@@ -124,11 +124,32 @@ struct LogSumExp {
   }
 };
 
-/// The result of row i, as an element of y, and what ReduceKernel calls `extra`. Each may be null.
-template <class Acc, class A, class Y>
+/// The tensor that gets results, or none. Kernels that compute in float know at run time what it stores.
+class Results {
+ public:
+  explicit Results(const Tensor& y)
+      : data_(y.defined() ? y.impl()->data() : nullptr), dtype_(y.defined() ? y.dtype() : f32) {}
+
+  template <class A>
+  __device__ void store(int64_t i, A x) const {
+    if (!data_) return;
+    if (std::is_same_v<A, float> && dtype_ == bf16)
+      static_cast<bfloat16*>(data_)[i] = bfloat16(static_cast<float>(x));
+    else if (std::is_same_v<A, float> && dtype_ == f16)
+      static_cast<float16*>(data_)[i] = float16(static_cast<float>(x));
+    else
+      static_cast<A*>(data_)[i] = x;
+  }
+
+ private:
+  void* data_;
+  DType dtype_;
+};
+
+/// The result of row i, as an element of y, and what ReduceKernel calls `extra`.
+template <class Acc, class A>
 struct StoreResult {
-  Y* y;
-  A* extra;
+  Results y, extra;
   ReduceKind kind;
   int64_t length;  // of the rows of x
 
@@ -158,23 +179,21 @@ struct StoreResult {
   __device__ A in_order(A x) const { return kind == ReduceKind::min && !is_nan(x) ? ordered(x, -1) : x; }
   template <class R>
   __device__ void store(int64_t i, R result, A more) const {
-    if (y) y[i] = static_cast<Y>(result);
-    if (extra) extra[i] = more;
+    y.store(i, result);
+    extra.store(i, more);
   }
 };
 
-template <class T>
+template <class A>
 struct StoreVarMean {
-  using A = opmath_t<T>;
-  T *variance, *mean;
-  A* exact_mean;  // or null
+  Results variance, mean, exact_mean;
   double divisor;
 
   __device__ void operator()(int64_t i, const detail::VarMeanOp<double>::Acc& a) const {
     const A m = static_cast<A>(a.count == 0 ? std::numeric_limits<double>::quiet_NaN() : a.mean);
-    variance[i] = static_cast<T>(static_cast<A>(a.m2 / divisor));
-    mean[i] = static_cast<T>(m);
-    if (exact_mean) exact_mean[i] = m;
+    variance.store(i, static_cast<A>(a.m2 / divisor));
+    mean.store(i, m);
+    exact_mean.store(i, m);
   }
 };
 
@@ -194,19 +213,20 @@ struct Target {
 
 // ---- What one lane adds up -------------------------------------------------------------------------------
 
-/// add() takes n elements, of which the first has number i within the block. result() is that of a block, in
-/// lane 0 after the lanes are combined: of n elements, of which the first has number `first` in its row.
+/// add() takes n elements, of which the first has number i within the block, and Operands::variant. result()
+/// is that of a block, in lane 0 after the lanes are combined: of n elements, of which the first has number
+/// `first` in its row.
 template <class Op, class In>
 struct Lane {
   using Acc = typename Op::Acc;
   Acc a = Op::init();
 
   template <class X, int n>
-  __device__ void add(const X (&x)[n], int) {
+  __device__ void add(const X (&x)[n], int, int variant) {
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       if constexpr (requires { typename Op::OfBlocks; })
-        a = Op::add(a, x[j]);
+        a = Op::add(a, x[j], variant);
       else
         a = Op::combine(a, lift<Op>(x[j], 0));
     }
@@ -230,7 +250,7 @@ requires(!std::is_same_v<In, detail::VarMeanOp<double>::Acc>) struct Lane<detail
     shift = mean - mean == 0 ? mean : T(0);
   }
   template <int n>
-  __device__ void add(const T (&x)[n], int) {
+  __device__ void add(const T (&x)[n], int, int) {
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const T apart = x[j] - shift;
@@ -254,7 +274,7 @@ requires(!std::is_same_v<In, typename ArgExtremum<T>::Acc>) struct Lane<ArgExtre
   int index = none;
 
   template <int n>
-  __device__ void add(const T (&x)[n], int i) {
+  __device__ void add(const T (&x)[n], int i, int) {
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const bool take = beats<T, true>(x[j], value) || (j == 0 && index == none);
@@ -275,7 +295,7 @@ requires(!std::is_same_v<In, typename Ties<T>::Acc>) struct Lane<Ties<T>, In> {
   Acc a = Ties<T>::init();
 
   template <int n>
-  __device__ void add(const T (&x)[n], int) {
+  __device__ void add(const T (&x)[n], int, int) {
     T value = x[0];
 #pragma unroll
     for (int j = 1; j < n; ++j) value = larger(value, x[j]);
@@ -295,7 +315,7 @@ requires(!std::is_same_v<In, typename LogSumExp<In>::Acc>) struct Lane<LogSumExp
   typename Op::Acc a = Op::init();
 
   template <int n>
-  __device__ void add(const T (&x)[n], int) {
+  __device__ void add(const T (&x)[n], int, int) {
     T max = a.max;
 #pragma unroll
     for (int j = 0; j < n; ++j) max = ::fmax(max, x[j]);
@@ -315,7 +335,9 @@ requires(!std::is_same_v<In, typename LogSumExp<In>::Acc>) struct Lane<LogSumExp
 template <class In, int operands>
 struct Operands {
   const In* at[operands];
-  int order = 1;  // -1 for a minimum of elements; block results are in that order already
+  // Of ops that share a kernel: -1 for a minimum of elements (block results are in that order already), 2 for
+  // a sum of squares.
+  int variant = 1;
 };
 
 /// How the elements of a block lie in memory: in packets of 16 bytes, in one stride, or in several pieces.
@@ -408,7 +430,7 @@ struct PacketRows {
   }
 };
 
-/// Whether `order` matters to values of type V.
+/// Whether values of type V are brought into an order.
 template <class Op, class V>
 constexpr bool is_ordered = requires {
   typename Op::Ordered;
@@ -417,7 +439,7 @@ constexpr bool is_ordered = requires {
 
 /// Calls f(row, values) with what a lane adds of each of the V rows.
 template <class Op, class In, int operands, int count, int V, class F>
-__device__ void for_rows(const In (&x)[operands][count][V], [[maybe_unused]] int order, F f) {
+__device__ void for_rows(const In (&x)[operands][count][V], [[maybe_unused]] int variant, F f) {
   using Value = std::conditional_t<std::is_same_v<In, typename Op::Acc>, In, opmath_t<In>>;
 #pragma unroll
   for (int c = 0; c < V; ++c) {
@@ -426,7 +448,7 @@ __device__ void for_rows(const In (&x)[operands][count][V], [[maybe_unused]] int
     for (int j = 0; j < count; ++j) {
       values[j] = static_cast<Value>(x[0][j][c]);
       if constexpr (operands == 2) values[j] -= static_cast<Value>(x[1][j][c]);
-      if constexpr (is_ordered<Op, Value>) values[j] = ordered(values[j], order);
+      if constexpr (is_ordered<Op, Value>) values[j] = ordered(values[j], variant);
     }
     f(c, values);
   }
@@ -442,7 +464,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
   constexpr int at_once = std::max(1, most / operands);  // packets that are loaded before the first is added
   const int whole = e.n / size;
   const bool owns_rest = whole % step == lane;
-  const int order = e.x.order;
+  const int variant = e.x.variant;
 
   const auto read = [&]<int count>(int i, In(&to)[operands][count][V]) {
     if constexpr (walk != Walk::either)
@@ -463,7 +485,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 #pragma unroll
         for (int c = 0; c < V; ++c) x[0][s][c] = sample[0][0][c];
       }
-      for_rows<Op>(x, order, [&](int c, const auto& values) { own[c].begin(values); });
+      for_rows<Op>(x, variant, [&](int c, const auto& values) { own[c].begin(values); });
     }
   };
   for (int p = lane; p < whole; p += step * at_once) {
@@ -476,8 +498,8 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
       if (p + k * step >= whole) break;
-      for_rows<Op>(x[k], order,
-                   [&](int c, const auto& values) { own[c].add(values, (p + k * step) * size); });
+      for_rows<Op>(x[k], variant,
+                   [&](int c, const auto& values) { own[c].add(values, (p + k * step) * size, variant); });
     }
   }
   if (!owns_rest) return;
@@ -485,7 +507,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
   for (int i = whole * size; i < e.n; ++i) {
     In x[operands][1][V];
     read(i, x);
-    for_rows<Op>(x, order, [&](int c, const auto& values) { own[c].add(values, i); });
+    for_rows<Op>(x, variant, [&](int c, const auto& values) { own[c].add(values, i, variant); });
   }
 }
 
@@ -502,86 +524,82 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 
 // ---- Kernels ---------------------------------------------------------------------------------------------
 
-/// A thread per short row, or per V of them that are neighbours in memory.
-template <class Op, int V, class In, int operands, class Target>
-__global__ void __launch_bounds__(threads, 3)
-    short_rows_kernel(const __grid_constant__ RowView v, Operands<In, operands> x, Target target) {
-  for (int64_t row = first_index() * V; row < v.rows; row += index_step() * V) {
-    const auto e = Elements<In, operands, V>::of_row(v, x, offset_of(v.kept, v.kept_strides, row), 0);
-    Lane<Op, In> own[V];
-    add_lane<Op>(e, 0, 1, own);
-#pragma unroll
-    for (int c = 0; c < V; ++c) target.store(row + c, own[c].result(0, e.n));
-  }
-}
-
-/// One warp per block of a row. `Rows` is PacketRows, or AnyRows.
-struct AnyRows {
-  template <class In, int operands>
-  __device__ Elements<In, operands, 1> block_of(const RowView& v, const Operands<In, operands>& x, int64_t r,
-                                                int64_t b) const {
-    return Elements<In, operands, 1>::of_row(v, x, offset_of(v.kept, v.kept_strides, r), b * block);
-  }
-};
-template <class Op, class Rows, class In, int operands, class Target>
+/// One warp per block of PacketRows.
+template <class Op, class In, int operands, class Target>
 __global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocessor load at the same time
-    row_blocks_kernel(const __grid_constant__ RowView v, Rows rows, int64_t blocks, Operands<In, operands> x,
-                      Target target) {
+    packets_kernel(const __grid_constant__ RowView v, PacketRows rows, int64_t blocks,
+                   Operands<In, operands> x, Target target) {
   const int lane = threadIdx.x % lanes;
   for (int64_t task = first_index() / lanes; task < v.rows * blocks; task += index_step() / lanes) {
     const int64_t row = blocks == 1 ? task : task / blocks;
     const Elements<In, operands, 1> e = rows.block_of(v, x, row, task - row * blocks);
     Lane<Op, In> own[1];
-    constexpr bool packets = std::is_same_v<Rows, PacketRows>;
-    add_lane<packets ? Walk::packets : Walk::either, Op>(e, lane, lanes, own);
+    add_lane<Walk::packets, Op>(e, lane, lanes, own);
 #pragma unroll
     for (int half = lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_xor(own[0], half));
     if (lane == 0) target.store(task, own[0].result(e.first, e.n));
   }
 }
 
-/// Threads side by side in a thread block of columns. V = 1 is for memory that allows no packets.
-template <int V>
-constexpr int across = V == 1 ? 32 : 8;
+/// Which thread has which lane of which rows. Neighbouring threads have either the lanes of a row, or the
+/// same lane of neighbouring rows; then a thread block has `across` of them, and its lanes meet in shared
+/// memory.
+struct Shares {
+  int lanes;           // of a row; 1 if rows are short
+  int across = 0;      // 0: the lanes of a row are neighbours
+  int64_t side = 0;    // rows that thread blocks share
+  int64_t tiles = 0;   // shares of a side
+  int64_t blocks = 1;  // of a row
+  int64_t tasks = 0;   // of a thread block each
+};
 
-/// A thread block per block of across * V neighbouring rows. Thread (l, c) has lane l of rows c * V to
-/// c * V + V - 1.
+/// Any rows. V of them, which are neighbours in memory, belong to one thread.
 template <class Op, int V, class In, int operands, class Target>
-__global__ void __launch_bounds__(across<V>* lanes, V == 1 ? 1 : 3)
-    column_blocks_kernel(const __grid_constant__ RowView v, int64_t blocks, Operands<In, operands> x,
-                         Target target) {
-  constexpr int tile = across<V> * V;
-  __shared__ alignas(16) unsigned char memory[lanes * tile * sizeof(Lane<Op, In>)];
-  auto* const all = reinterpret_cast<Lane<Op, In>(*)[tile]>(memory);  // (lane, row)
-  const int l = threadIdx.x / across<V>, c = threadIdx.x % across<V> * V;
-  const int64_t side = v.kept.back(), tiles = (side + tile - 1) / tile;
-  for (int64_t task = blockIdx.x; task < v.rows / side * tiles * blocks; task += gridDim.x) {
-    const int64_t t = task / blocks, b = task - t * blocks, outer = t / tiles;
-    const int64_t column = (t - outer * tiles) * tile;  // within the side
-    const int64_t row = outer * side + column;
-    const int64_t offset = offset_of(v.kept, v.kept_strides, row) + c;
-    const auto e = Elements<In, operands, V>::of_row(v, x, offset, b * block);
-    if (column + c < side) {
-      Lane<Op, In> own[V];
-      add_lane<Op>(e, l, lanes, own);
-#pragma unroll
-      for (int j = 0; j < V; ++j) all[l][c + j] = own[j];
+__global__ void __launch_bounds__(V == 1 ? 1024 : threads, V == 1 ? 1 : 3)
+    rows_kernel(const __grid_constant__ RowView v, Shares s, Operands<In, operands> x, Target target) {
+  extern __shared__ uint4 memory[];
+  auto* const all = reinterpret_cast<Lane<Op, In>*>(memory);  // (lane, row of the tile)
+  const bool apart = V > 1 || s.across > 0;                   // the lanes of a row
+  const int thread = static_cast<int>(threadIdx.x), size = static_cast<int>(blockDim.x), tile = s.across * V;
+  const int lane = apart ? thread / s.across : thread % s.lanes;
+  const int own_row = apart ? thread % s.across * V : thread / s.lanes;
+  for (int64_t task = blockIdx.x; task < s.tasks; task += gridDim.x) {
+    int64_t row, b, end = v.rows;
+    if (apart) {
+      const int64_t t = task / s.blocks, outer = t / s.tiles;
+      b = task - t * s.blocks, row = outer * s.side + (t - outer * s.tiles) * tile + own_row;
+      end = (outer + 1) * s.side;
+    } else {
+      const int64_t first = task * (size / s.lanes) + own_row;
+      row = s.blocks == 1 ? first : first / s.blocks, b = first - row * s.blocks;
     }
+    Lane<Op, In> own[V];
+    if (row < end) {
+      const int64_t offset = offset_of(v.kept, v.kept_strides, row);
+      add_lane<Op>(Elements<In, operands, V>::of_row(v, x, offset, b * block), lane, s.lanes, own);
+    }
+    const auto store = [&](int64_t to, const Lane<Op, In>& result) {
+      const int64_t n = v.length - b * block;
+      target.store(to * s.blocks + b, result.result(b * block, static_cast<int>(n < block ? n : block)));
+    };
+    if (!apart) {
+#pragma unroll 1
+      for (int half = s.lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_xor(own[0], half));
+      if (lane == 0 && row < end) store(row, own[0]);
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < V; ++j) all[lane * tile + own_row + j] = own[j];
     __syncthreads();
-    if (threadIdx.x < tile && column + threadIdx.x < side) {
-      Lane<Op, In> half[lanes / 2];
-#pragma unroll
-      for (int j = 0; j < lanes / 2; ++j) {
-        half[j] = all[j][threadIdx.x];
-        half[j].combine(all[j + lanes / 2][threadIdx.x]);
-      }
-#pragma unroll
-      for (int level = 3; level >= 0; --level) {
-#pragma unroll
-        for (int j = 0; j < 1 << level; ++j) half[j].combine(half[j + (1 << level)]);
-      }
-      target.store((row + threadIdx.x) * blocks + b, half[0].result(e.first, e.n));
+#pragma unroll 1
+    for (int half = s.lanes / 2; half > 0; half /= 2) {
+#pragma unroll 1
+      for (int i = thread; i < half * tile; i += size) all[i].combine(all[half * tile + i]);
+      __syncthreads();
     }
+#pragma unroll 1
+    for (int i = thread; i < tile; i += size)  // one place for all results: storing is much code
+      if (row - own_row + i < end) store(row - own_row + i, all[i]);
     __syncthreads();  // before the next task writes
   }
 }
@@ -589,45 +607,49 @@ __global__ void __launch_bounds__(across<V>* lanes, V == 1 ? 1 : 3)
 /// Whether V neighbouring rows can be read as packets.
 template <int V, class In, int operands>
 bool moves_in_packets(const RowView& v, const Operands<In, operands>& x) {
-  bool moves = V > 1 && v.kept.back() % V == 0;
+  bool moves = v.kept.back() % V == 0;
   for (const In* at : x.at) moves = moves && is_packet_aligned<In, V>(at);
   for (int64_t i = 0; i + 1 < v.kept.rank(); ++i) moves = moves && v.kept_strides[i] % V == 0;
   for (const int64_t stride : v.reduced_strides) moves = moves && stride % V == 0;
   return moves;
 }
 
+template <class Op, int V, class In, int operands, class Target>
+void reduce_any_rows(const Launch& launch, const RowView& v, int64_t blocks, const Operands<In, operands>& x,
+                     const Target& target, bool in_columns) {
+  const auto quotient_up = [](int64_t n, int64_t by) { return (n + by - 1) / by; };
+  Shares s{.lanes = v.length <= short_length ? 1 : lanes, .blocks = blocks};
+  int size = threads, shared_bytes = 0;
+  if (V > 1 || (in_columns && s.lanes > 1)) {
+    s.across = s.lanes == 1 ? threads : V == 1 ? 32 : 8;  // V = 1 is for memory that allows no packets
+    s.side = s.lanes == 1 ? v.rows : v.kept.back();
+    s.tiles = quotient_up(s.side, s.across * V);
+    s.tasks = v.rows / s.side * s.tiles * blocks;
+    size = s.across * s.lanes;
+    shared_bytes = size * V * static_cast<int>(sizeof(Lane<Op, In>));
+  } else {
+    s.tasks = quotient_up(v.rows * blocks, threads / s.lanes);
+  }
+  rows_kernel<Op, V><<<grid_for(s.tasks, 1), size, shared_bytes, launch.stream()>>>(v, s, x, target);
+  launch.check();
+}
+
 /// `elements` says that In is not a block result: those are few, and their rows are contiguous.
 template <class Op, bool elements, class In, int operands, class Target>
 void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const Operands<In, operands>& x,
                   const Target& target) {
-  const auto in_columns = [&]<int V>() {
-    const int64_t side = v.kept.back(), tile = across<V> * V;
-    if (v.length <= short_length)
-      short_rows_kernel<Op, V><<<grid_for(v.rows / V, threads), threads, 0, launch.stream()>>>(v, x, target);
-    else
-      column_blocks_kernel<Op, V><<<grid_for(v.rows / side * ((side + tile - 1) / tile) * blocks, 1),
-                                    across<V> * lanes, 0, launch.stream()>>>(v, blocks, x, target);
-    launch.check();
-  };
-  if constexpr (elements) {
+  const bool in_columns = v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && v.kept.back() >= 8;
+  if constexpr (elements && sizeof(In) <= 4) {  // two larger ones fill the same sectors as a packet
     constexpr int V = packet_size<In>;
-    if (v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && v.kept.back() >= 8)
-      return moves_in_packets<V>(v, x) ? in_columns.template operator()<V>()
-                                       : in_columns.template operator()<1>();
+    if (in_columns && moves_in_packets<V>(v, x))
+      return reduce_any_rows<Op, V>(launch, v, blocks, x, target, true);
+    if (const auto packets = PacketRows::of(v, x); packets && !in_columns && v.length > short_length) {
+      packets_kernel<Op><<<grid_for(v.rows * blocks, threads / lanes), threads, 0, launch.stream()>>>(
+          v, *packets, blocks, x, target);
+      return launch.check();
+    }
   }
-  const auto in_rows = [&](const auto& rows) {
-    row_blocks_kernel<Op><<<grid_for(v.rows * blocks, threads / lanes), threads, 0, launch.stream()>>>(
-        v, rows, blocks, x, target);
-    launch.check();
-  };
-  if (v.length <= short_length) {
-    short_rows_kernel<Op, 1><<<grid_for(v.rows, threads), threads, 0, launch.stream()>>>(v, x, target);
-    return launch.check();
-  }
-  if constexpr (elements && (1 < packet_size<In>)) {
-    if (const auto packets = PacketRows::of(v, x)) return in_rows(*packets);
-  }
-  in_rows(AnyRows());
+  reduce_any_rows<Op, 1>(launch, v, blocks, x, target, in_columns && elements);
 }
 
 /// Reduces the rows of x level by level.
@@ -661,47 +683,43 @@ void reduce(ReduceKind kind, const Tensor& x, const Tensor& target, int64_t redu
   visit_dtype(x.dtype(), [&]<class E>(E) {
     using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;
     using A = opmath_t<T>;
-    const auto run = [&]<class Op, class Y, int operands = 1>(Operands<T, operands> memory) {
-      const StoreResult<typename Op::Acc, A, Y> store{
-          y.defined() ? static_cast<Y*>(y.impl()->data()) : nullptr,
-          extra.defined() ? detail::mutable_ptr<A>(extra) : nullptr, kind, v.length};
+    const auto run = [&]<class Op, int operands = 1>(Operands<T, operands> memory) {
+      const StoreResult<typename Op::Acc, A> store{Results(y), Results(extra), kind, v.length};
       reduce_rows<Op>(launch, x.device(), memory, v, store);
     };
-    const int order = kind == ReduceKind::min || kind == ReduceKind::argmin ? -1 : 1;
-    const Operands<T, 1> alone{{static_cast<const T*>(x.impl()->data())}, order};
-    const auto difference_of = [&]<class Op>() {
-      if (!target.defined()) return run.template operator()<Op, T>(alone);
-      run.template operator()<Op, T, 2>(Operands<T, 2>{{alone.at[0], detail::ptr<T>(target)}});
-    };
+    const bool minimum = kind == ReduceKind::min || kind == ReduceKind::argmin;
+    const bool squares =
+        kind == ReduceKind::sum_of_squares || kind == ReduceKind::mean_square || kind == ReduceKind::norm;
+    const int variant = minimum ? -1 : squares ? 2 : 1;
+    const Operands<T, 1> alone{{static_cast<const T*>(x.impl()->data())}, variant};
     switch (kind) {
       case ReduceKind::sum:
-        return run.template
-        operator()<detail::SumOp<A, false>, std::conditional_t<is_floating_v<T>, T, int64_t>>(alone);
+        return run.template operator()<detail::SumOp<A, false>>(alone);
       case ReduceKind::max:
       case ReduceKind::min:
         if constexpr (is_floating_v<T>) {
-          if (extra.defined()) return run.template operator()<Ties<A>, T>(alone);
+          if (extra.defined()) return run.template operator()<Ties<A>>(alone);
         }
-        return run.template operator()<Extremum<A>, T>(alone);
+        return run.template operator()<Extremum<A>>(alone);
       case ReduceKind::argmax:
       case ReduceKind::argmin:
-        return run.template operator()<ArgExtremum<A>, int64_t>(alone);
+        return run.template operator()<ArgExtremum<A>>(alone);
       default:
         break;
     }
     if constexpr (is_floating_v<T>) {
       switch (kind) {
         case ReduceKind::mean:
-          return run.template operator()<detail::SumOp<A, false>, T>(alone);
+          return run.template operator()<detail::SumOp<A, false>>(alone);
         case ReduceKind::sum_of_magnitudes:
         case ReduceKind::mean_magnitude:
-          return difference_of.template operator()<SumOfMagnitudes<A>>();
         case ReduceKind::sum_of_squares:
         case ReduceKind::mean_square:
         case ReduceKind::norm:
-          return difference_of.template operator()<SumOfSquares<A>>();
+          if (!target.defined()) return run.template operator()<SumOfPowers<A>>(alone);
+          return run.template operator()<SumOfPowers<A>, 2>({{alone.at[0], detail::ptr<T>(target)}, variant});
         case ReduceKind::logsumexp:
-          return run.template operator()<LogSumExp<T>, T>(alone);
+          return run.template operator()<LogSumExp<T>>(alone);
         default:
           break;
       }
@@ -716,10 +734,8 @@ void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& 
   if (v.rows == 0) return;
   const Launch launch("var_mean", variance, {&x, &mean, &exact_mean});
   visit_floating_storage("var_mean", x.dtype(), [&]<class T>(T) {
-    using A = opmath_t<T>;
     const double divisor = std::max(0.0, static_cast<double>(v.length) - correction);
-    const StoreVarMean<T> store{detail::mutable_ptr<T>(variance), detail::mutable_ptr<T>(mean),
-                                exact_mean.defined() ? detail::mutable_ptr<A>(exact_mean) : nullptr, divisor};
+    const StoreVarMean<opmath_t<T>> store{Results(variance), Results(mean), Results(exact_mean), divisor};
     reduce_rows<detail::VarMeanOp<double>>(launch, x.device(), Operands<T, 1>{{detail::ptr<T>(x)}}, v, store);
   });
 }
