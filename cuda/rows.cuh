@@ -39,7 +39,8 @@
 //
 // x is (pieces, rows, length), dense, and row r is x[:, r, :]: see NormGeometry. A row is walked in packets
 // of 16 bytes; if the length or an address does not allow that, the same threads load the same elements one
-// by one. There are two forms:
+// by one. Elements of 8 bytes always come so: two loads of a warp fill the same sectors of memory as one of
+// packets. There are two forms:
 //
 //   held      The threads of a warp, a part of one or a block own a row. They read it once, all packets of a
 //             thread at a time, into registers, reduce it, and map what they hold. One launch; for rows of
@@ -81,9 +82,12 @@ constexpr int finish_side = 32;
 /// Packets of each input that a thread holds, at most.
 template <class F>
 constexpr int held_packets = static_cast<int>(held_bytes / (16 * held_threads * F::inputs));
+/// Whether loops over packets are unrolled: not if that would be too much code, with a condition per element.
+template <class F, bool aligned>
+constexpr bool unrolls = aligned || sizeof(typename F::T) == 8;
 /// Packets of a chunk in flight per thread and input.
 template <class F, bool aligned>
-constexpr int batch = !aligned ? 1 : 4 / F::inputs;
+constexpr int batch = unrolls<F, aligned> ? 4 / F::inputs : 1;
 /// Elements of a strided row that are added at a time.
 template <class F>
 constexpr int strided_batch = 8 / F::inputs;
@@ -240,11 +244,11 @@ __device__ void map_packets(const F& f, const typename F::Row& r, int64_t l, int
 }
 
 /// `width` threads own a row: a power of two up to 32, or the block. Row first + y of a block is that of
-/// threads (0, y), (1, y), ... If `aligned`, the loops are unrolled and `in` is in registers. Else that would
-/// be too much code, and `in` is in local memory, which is the first-level cache.
+/// threads (0, y), (1, y), ... If the loops are unrolled, `in` is in registers. Else it is in local memory,
+/// which is the first-level cache.
 template <class F, bool aligned>
 __global__ void __launch_bounds__(held_threads) held_kernel(F f, Walk<F> walk, int64_t rows, int packets) {
-  constexpr int most = held_packets<F>, unrolled = aligned ? most : 1;
+  constexpr int most = held_packets<F>, unrolled = unrolls<F, aligned> ? most : 1;
   const int lane = static_cast<int>(threadIdx.x), width = static_cast<int>(blockDim.x);
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.y; first < rows;
        first += static_cast<int64_t>(gridDim.x) * blockDim.y) {
@@ -481,10 +485,11 @@ void run(const Launch& launch, const F& f, const ContiguousRows& g) {
 
 template <class F, class Run>
 void visit_alignment(const F& f, const ContiguousRows& g, Run run) {
-  if (g.length % Packet<typename F::T>::size == 0 && is_aligned(f))
-    run.template operator()<true>();
-  else
-    run.template operator()<false>();
+  using T = typename F::T;
+  if constexpr (sizeof(T) < 8) {
+    if (g.length % Packet<T>::size == 0 && is_aligned(f)) return run.template operator()<true>();
+  }
+  run.template operator()<false>();
 }
 
 // ---- Strided rows -----------------------------------------------------------------------------------------
@@ -611,19 +616,20 @@ void run_strided(const Launch& launch, const F& f, const StridedRows& g) {
     const int64_t held = std::min(g.axis, strided_held_bytes / slot_bytes);
     strided_kernel<F, V><<<blocks, strided_threads, held * slot_bytes, launch.stream()>>>(
         f, g, static_cast<int>(held), g.axis, nullptr);
-    return launch.check();
+    launch.check();
+  } else {
+    // Enough chunks to fill the GPU. V does not enter: the order of the additions depends on the geometry.
+    const int64_t wanted = std::max<int64_t>(1, (int64_t{1} << 19) / g.rows());
+    const int64_t size = std::max<int64_t>(32, (g.axis + wanted - 1) / wanted);
+    const int64_t chunk = std::max(size, (g.axis + 1023) / 1024), count = (g.axis + chunk - 1) / chunk;
+    const int64_t bytes = count * g.rows() * static_cast<int64_t>(sizeof(typename F::Acc));
+    const Workspace memory(launch, count > 1 ? bytes : 0);
+    auto* sums = memory.as<typename F::Acc>();
+    strided_kernel<F, V><<<dim3(blocks, static_cast<unsigned>(count)), strided_threads, 0, launch.stream()>>>(
+        f, g, 0, chunk, sums);
+    launch.check();
+    if (count > 1) finish(launch, f, g.rows(), sums, count, 1, g.rows());
   }
-  // Enough chunks to fill the GPU. V does not enter: the order of the additions depends on the geometry.
-  const int64_t wanted = std::max<int64_t>(1, (int64_t{1} << 19) / g.rows());
-  const int64_t size = std::max<int64_t>(32, (g.axis + wanted - 1) / wanted);
-  const int64_t chunk = std::max(size, (g.axis + 1023) / 1024), count = (g.axis + chunk - 1) / chunk;
-  const int64_t bytes = count * g.rows() * static_cast<int64_t>(sizeof(typename F::Acc));
-  const Workspace memory(launch, count > 1 ? bytes : 0);
-  auto* sums = memory.as<typename F::Acc>();
-  strided_kernel<F, V><<<dim3(blocks, static_cast<unsigned>(count)), strided_threads, 0, launch.stream()>>>(
-      f, g, 0, chunk, sums);
-  launch.check();
-  if (count > 1) finish(launch, f, g.rows(), sums, count, 1, g.rows());
 }
 
 }  // namespace rows
@@ -644,11 +650,11 @@ void map_rows(const Launch& launch, const F& f, const ContiguousRows& g, const t
 }
 template <class F>
 void map_rows(const Launch& launch, const F& f, const StridedRows& g) {
-  constexpr int size = Packet<typename F::T>::size;
-  if (g.inner % size == 0 && rows::is_aligned(f))
-    rows::run_strided<size>(launch, f, g);
-  else
-    rows::run_strided<1>(launch, f, g);
+  using T = typename F::T;
+  if constexpr (constexpr int size = Packet<T>::size; sizeof(T) < 8) {
+    if (g.inner % size == 0 && rows::is_aligned(f)) return rows::run_strided<size>(launch, f, g);
+  }
+  rows::run_strided<1>(launch, f, g);
 }
 /// Only finishes rows: the Acc of row r is that of sums[r + i * rows] for i < count.
 template <class F>

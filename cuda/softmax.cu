@@ -50,7 +50,8 @@ struct Exponentials {
   __device__ A total() const { return max == std::numeric_limits<A>::infinity() ? max - max : sum; }
 };
 
-template <class Element, bool logarithm>
+/// `logarithm` is known at run time only: a packet takes one branch for it.
+template <class Element>
 struct Softmax {
   using T = Element;
   using A = opmath_t<T>;
@@ -58,6 +59,7 @@ struct Softmax {
   static constexpr bool sums = true, maps = true, pieces = false;
   const T* x[1];
   T* y;
+  bool logarithm;
 
   using Acc = Exponentials<T>;
   using Sum = Acc;
@@ -78,13 +80,17 @@ struct Softmax {
   }
   template <bool, int size>
   __device__ void map(const Row& r, int64_t, const A (&v)[size][1], int, A (&out)[size]) const {
+    if (logarithm) {
 #pragma unroll
-    for (int j = 0; j < size; ++j)
-      out[j] = logarithm ? v[j][0] - r.max - r.sum : flushed_exponential<T>(v[j][0] - r.max) * r.sum;
+      for (int j = 0; j < size; ++j) out[j] = v[j][0] - r.max - r.sum;
+    } else {
+#pragma unroll
+      for (int j = 0; j < size; ++j) out[j] = flushed_exponential<T>(v[j][0] - r.max) * r.sum;
+    }
   }
 };
 
-template <class Element, bool logarithm>
+template <class Element>
 struct SoftmaxGradient {
   using T = Element;
   using A = opmath_t<T>;
@@ -92,6 +98,7 @@ struct SoftmaxGradient {
   static constexpr bool sums = true, maps = true, pieces = false;
   const T* x[2];  // g and y
   T* y;           // grad_x
+  bool logarithm;
 
   using Acc = A;
   using Sum = A;
@@ -102,7 +109,7 @@ struct SoftmaxGradient {
   __device__ void add(A& sum, int64_t, const A (&v)[size][2], int n) const {
 #pragma unroll
     for (int j = 0; j < size; ++j) {
-      if (j < n) sum += logarithm ? v[j][0] : v[j][0] * v[j][1];
+      if (j < n) sum = ::fma(v[j][0], logarithm ? A(1) : v[j][1], sum);
     }
   }
   static __device__ A close(A sum, int64_t) { return sum; }
@@ -110,9 +117,13 @@ struct SoftmaxGradient {
   __device__ A finish(int64_t, A sum, bool) const { return sum; }
   template <bool, int size>
   __device__ void map(A sum, int64_t, const A (&v)[size][2], int, A (&out)[size]) const {
+    if (logarithm) {
 #pragma unroll
-    for (int j = 0; j < size; ++j)
-      out[j] = logarithm ? v[j][0] - flushed_exponential<T>(v[j][1]) * sum : v[j][1] * (v[j][0] - sum);
+      for (int j = 0; j < size; ++j) out[j] = v[j][0] - flushed_exponential<T>(v[j][1]) * sum;
+    } else {
+#pragma unroll
+      for (int j = 0; j < size; ++j) out[j] = v[j][1] * (v[j][0] - sum);
+    }
   }
 };
 
@@ -268,10 +279,7 @@ void softmax(const Tensor& x, int64_t dim, bool logarithm, Tensor& y) {
   }
   const Launch launch("softmax", y, {&x});
   visit_floating_storage("softmax", x.dtype(), [&]<class T>(T) {
-    const auto run = [&]<bool log>() {
-      map_along(launch, Softmax<T, log>{{detail::ptr<T>(x)}, detail::mutable_ptr<T>(y)}, view);
-    };
-    logarithm ? run.template operator()<true>() : run.template operator()<false>();
+    map_along(launch, Softmax<T>{{detail::ptr<T>(x)}, detail::mutable_ptr<T>(y), logarithm}, view);
   });
 }
 
@@ -285,13 +293,10 @@ void softmax_gradient(const Tensor& grad_y, const Tensor& y, int64_t dim, bool l
   }
   const Launch launch("softmax_gradient", grad_x, {&grad_y, &y});
   visit_floating_storage("softmax_gradient", y.dtype(), [&]<class T>(T) {
-    const auto run = [&]<bool log>() {
-      map_along(launch,
-                SoftmaxGradient<T, log>{{detail::ptr<T>(grad_y), detail::ptr<T>(y)},
-                                        detail::mutable_ptr<T>(grad_x)},
-                view);
-    };
-    logarithm ? run.template operator()<true>() : run.template operator()<false>();
+    map_along(launch,
+              SoftmaxGradient<T>{
+                  {detail::ptr<T>(grad_y), detail::ptr<T>(y)}, detail::mutable_ptr<T>(grad_x), logarithm},
+              view);
   });
 }
 
