@@ -49,14 +49,11 @@ __device__ void store_packet(const Packet<T, n>& packet, T* to) {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
       constexpr int size = sizeof(T);
-      if constexpr (size == 8) {
-        const auto bits = std::bit_cast<uint64_t>(packet.lane[i]);
+      const auto bits = std::bit_cast<bits_t<T>>(packet.lane[i]);
+      if constexpr (size == 8)
         word[2 * i] = static_cast<uint32_t>(bits), word[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
-      } else {
-        using Bits =
-            std::conditional_t<size == 4, uint32_t, std::conditional_t<size == 2, uint16_t, uint8_t>>;
-        word[i * size / 4] |= uint32_t{std::bit_cast<Bits>(packet.lane[i])} << i * size % 4 * 8;
-      }
+      else
+        word[i * size / 4] |= uint32_t{bits} << i * size % 4 * 8;
     }
     if constexpr (bytes == 16)
       __stwb(reinterpret_cast<uint4*>(to), uint4{word[0], word[1], word[2], word[3]});
@@ -68,11 +65,12 @@ __device__ void store_packet(const Packet<T, n>& packet, T* to) {
 }
 
 /// Calls run(an integral_constant): the number of elements in the packets of a dense result at `y`, whose
-/// rows have `width`. It is 1 unless whole packets of 16 bytes fill the rows.
-template <class T, class Run>
+/// rows have `width`. It is 1 unless whole packets of 16 bytes fill the rows; and in the rare cases that need
+/// no kernels of their own: elements of 8 bytes, and planes of which Int, the type of indices, has 64 bits.
+template <class Int, class T, class Run>
 void with_packet_size(const T* y, int64_t width, Run run) {
-  constexpr int size = 16 / sizeof(T);
-  if (width % size == 0 && is_packet_aligned(y))
+  constexpr int size = sizeof(T) < 8 && sizeof(Int) < 8 ? 16 / sizeof(T) : 1;
+  if (width % size == 0 && is_packet_aligned<T, size>(y))
     run(std::integral_constant<int, size>());
   else
     run(std::integral_constant<int, 1>());

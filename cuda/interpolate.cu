@@ -263,7 +263,7 @@ void interpolate(const Tensor& x, const InterpolateAxes& axes, Tensor& y) {
                 const Taps<A, Int>& d, const Taps<A, Int>& h, const Taps<A, Int>& w) {
               const T* from = detail::ptr<T>(dense);
               T* to = detail::mutable_ptr<T>(y);
-              with_packet_size(to, w.out, [&]<int size>(std::integral_constant<int, size>) {
+              with_packet_size<Int>(to, w.out, [&]<int size>(std::integral_constant<int, size>) {
                 const Columns columns(y.size(0) * y.size(1), d.out, h.out, w.out / size);
                 for_each_index(launch, columns.count(),
                                Interpolate<T, Int, nearest, size>{columns, d, h, w, from, to});

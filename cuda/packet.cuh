@@ -4,8 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace vox::cuda {
+
+/// An integer of the size of T, for kernels that only move elements.
+template <class T>
+using bits_t = std::conditional_t<
+    sizeof(T) == 8, uint64_t,
+    std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
 
 /// n elements that move together, by default 16 bytes.
 template <class T, int n = 16 / sizeof(T)>

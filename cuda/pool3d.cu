@@ -154,7 +154,7 @@ struct Mean {
 };
 
 /// `adjacent` says that a thread takes neighbouring cells: it has a window alone, which is not dilated along
-/// W.
+/// W. Without it that is right, too, if slower.
 template <class T, class Result, class Int, bool adjacent>
 struct Pool {
   Columns columns;
@@ -241,14 +241,12 @@ void pool(const Launch& launch, const Pool3dGeometry& g, const Result& result, c
   while (lanes < 32 && side * lanes < width) lanes *= 2;
   const bool adjacent = lanes == 1 && (g.adaptive || g.dilation.w == 1);
   const Columns columns(windows / g.windows(), g.out.d, g.out.h, g.out.w);
-  const auto launch_with = [&]<class Int>(const PoolAxes<Int>& axes) {
-    if (adjacent)
-      for_each_index(launch, columns.count(), Pool<T, Result, Int, true>{columns, g, axes, 1, result, x});
-    else
-      for_each_index(launch, columns.count() * lanes,
-                     Pool<T, Result, Int, false>{columns, g, axes, lanes, result, x});
+  const auto run = [&]<class Int, bool neighbours>() {
+    for_each_index(launch, columns.count() * lanes,
+                   Pool<T, Result, Int, neighbours>{columns, g, PoolAxes<Int>(g), lanes, result, x});
   };
-  g.fits_int32() ? launch_with(PoolAxes<int32_t>(g)) : launch_with(PoolAxes<int64_t>(g));
+  if (!g.fits_int32()) return run.template operator()<int64_t, false>();
+  adjacent ? run.template operator()<int32_t, true>() : run.template operator()<int32_t, false>();
 }
 
 // ---- Gradients ------------------------------------------------------------------------------------------
@@ -413,14 +411,14 @@ struct GatherPool {
 /// Launches GatherPool for the cells of x.
 template <class T, class Given>
 void gather_pool(const Launch& launch, const Pool3dGeometry& g, const Given& given, T* x, int64_t cells) {
-  with_packet_size(x, g.in.w, [&]<int size>(std::integral_constant<int, size>) {
-    const Columns columns(cells / g.cells(), g.in.d, g.in.h, g.in.w / size);
-    const auto launch_with = [&]<class Int>(const PoolAxes<Int>& axes) {
+  const auto run = [&]<class Int>(const PoolAxes<Int>& axes) {
+    with_packet_size<Int>(x, g.in.w, [&]<int size>(std::integral_constant<int, size>) {
+      const Columns columns(cells / g.cells(), g.in.d, g.in.h, g.in.w / size);
       for_each_index(launch, columns.count(),
                      GatherPool<T, Given, Int, size>{columns, g.cells(), g.windows(), axes, given, x});
-    };
-    g.fits_int32() ? launch_with(PoolAxes<int32_t>(g)) : launch_with(PoolAxes<int64_t>(g));
-  });
+    });
+  };
+  g.fits_int32() ? run(PoolAxes<int32_t>(g)) : run(PoolAxes<int64_t>(g));
 }
 
 /// y / divisor, in the type that sums have.
@@ -480,7 +478,10 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
     T* to = detail::mutable_ptr<T>(y);
     with_indices(indices, g.has_small_windows(), [&]<class Index>(Index* index) {
       if constexpr (sizeof(Index) == 1) {
-        if (g.is_blocks()) return max_of_blocks(launch, g, y.numel(), from, to, index);
+        if (g.is_blocks())
+          return for_blocks<T>(launch, g, y.numel(), {from, to, index}, [&]<class B>(const B& blocks) {
+            return MaxOfBlocks<T, B>{blocks, from, to, index};
+          });
       }
       pool(launch, g, Maximum<T, Index>{to, index}, from, y.numel());
     });
@@ -504,7 +505,12 @@ void max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3d
     T* to = detail::mutable_ptr<T>(x);
     with_indices(indices, false, [&]<class Index>(const Index* index) {
       if constexpr (sizeof(Index) == 1) {
-        if (g.is_blocks()) return give_to_blocks(launch, g, y.numel(), from, index, to);
+        if (g.is_blocks()) {
+          clear_rest(launch, g, y.numel(), to);
+          return for_blocks<T>(launch, g, y.numel(), {from, index, to}, [&]<class B>(const B& blocks) {
+            return GiveToBlocks<T, B>{blocks, from, index, to};
+          });
+        }
       }
       gather_pool(launch, g, MaximaGiven<T, Index>{from, index}, to, x.numel());
     });
@@ -517,7 +523,10 @@ void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   visit_floating_storage("avg_pool3d", y.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(x);
     T* to = detail::mutable_ptr<T>(y);
-    if (g.is_blocks()) return mean_of_blocks(launch, g, y.numel(), from, to);
+    if (g.is_blocks())
+      return for_blocks<T>(launch, g, y.numel(), {from, to}, [&]<class B>(const B& blocks) {
+        return MeanOfBlocks<T, B>{blocks, static_cast<opmath_t<T>>(divisor(g, 0)), from, to};
+      });
     pool(launch, g, Mean<T>{to}, from, y.numel());
   });
 }
@@ -528,7 +537,12 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     using A = opmath_t<T>;
     const T* from = detail::ptr<T>(y);
     T* to = detail::mutable_ptr<T>(x);
-    if (g.is_blocks()) return mean_of_blocks_adjoint(launch, g, y.numel(), from, to);
+    if (g.is_blocks()) {
+      clear_rest(launch, g, y.numel(), to);
+      return for_blocks<T>(launch, g, y.numel(), {from, to}, [&]<class B>(const B& blocks) {
+        return MeanOfBlocksAdjoint<T, B>{blocks, static_cast<A>(divisor(g, 0)), from, to};
+      });
+    }
     const Workspace parts(launch, y.numel() * static_cast<int64_t>(sizeof(A)));
     for_each_index(launch, y.numel(), DivideMeans<T>{g, from, parts.as<A>()});
     gather_pool(launch, g, PartsOfMeans<T>{parts.as<A>()}, to, x.numel());

@@ -129,7 +129,7 @@ struct GiveToBlocks {
 template <class T, class B>
 struct MeanOfBlocks {
   B blocks;
-  opmath_t<T> divisor;
+  opmath_t<T> divisor;  // the number of cells
   const T* x;
   T* y;
 
@@ -160,17 +160,19 @@ struct MeanOfBlocksAdjoint {
   }
 };
 
-/// Calls run(blocks) for the kind of Blocks that fits, and launches what it returns.
+/// Calls run(blocks) for the kind of Blocks that fits, and launches what it returns, for y with `windows`
+/// elements.
 template <class T, class Run>
 void for_blocks(const Launch& launch, const Pool3dGeometry& g, int64_t windows,
                 std::initializer_list<const void*> operands, Run run) {
-  bool packed = g.in.w == 2 * g.out.w && g.in.w % static_cast<int64_t>(16 / sizeof(T)) == 0;
+  constexpr bool packs = sizeof(T) < 8;  // two numbers of 8 bytes fill the same sectors
+  bool packed = packs && g.in.w == 2 * g.out.w && g.in.w % static_cast<int64_t>(16 / sizeof(T)) == 0;
   for (const void* p : operands) packed = packed && reinterpret_cast<uintptr_t>(p) % 16 == 0;
   const auto launch_with = [&](auto blocks) { for_each_index(launch, windows / blocks.count, run(blocks)); };
   if (g.kernel.d == 2)
-    packed ? launch_with(Blocks<T, 2, true>(g)) : launch_with(Blocks<T, 2, false>(g));
+    packed ? launch_with(Blocks<T, 2, packs>(g)) : launch_with(Blocks<T, 2, false>(g));
   else
-    packed ? launch_with(Blocks<T, 1, true>(g)) : launch_with(Blocks<T, 1, false>(g));
+    packed ? launch_with(Blocks<T, 1, packs>(g)) : launch_with(Blocks<T, 1, false>(g));
 }
 
 /// Zeroes x, which is to be a result, if it has cells outside all blocks.
@@ -179,43 +181,6 @@ void clear_rest(const Launch& launch, const Pool3dGeometry& g, int64_t windows, 
   if (g.cells() == g.windows() * g.kernel.d * 4) return;
   const auto cells = static_cast<size_t>(windows / g.windows() * g.cells());
   launch.check(cudaMemsetAsync(x, 0, cells * sizeof(T), launch.stream()));
-}
-
-// What the ops of ops/layer_kernels.h compute, for y with `windows` elements.
-
-template <class T>
-void max_of_blocks(const Launch& launch, const Pool3dGeometry& g, int64_t windows, const T* x, T* y,
-                   uint8_t* indices) {
-  for_blocks<T>(launch, g, windows, {x, y, indices}, [&]<class B>(const B& blocks) {
-    return MaxOfBlocks<T, B>{blocks, x, y, indices};
-  });
-}
-
-template <class T>
-void give_to_blocks(const Launch& launch, const Pool3dGeometry& g, int64_t windows, const T* y,
-                    const uint8_t* indices, T* x) {
-  clear_rest(launch, g, windows, x);
-  for_blocks<T>(launch, g, windows, {y, indices, x}, [&]<class B>(const B& blocks) {
-    return GiveToBlocks<T, B>{blocks, y, indices, x};
-  });
-}
-
-template <class T>
-void mean_of_blocks(const Launch& launch, const Pool3dGeometry& g, int64_t windows, const T* x, T* y) {
-  const auto by = static_cast<opmath_t<T>>(divisor(g, 0));
-  for_blocks<T>(launch, g, windows, {x, y}, [&]<class B>(const B& blocks) {
-    return MeanOfBlocks<T, B>{blocks, by, x, y};
-  });
-}
-
-template <class T>
-void mean_of_blocks_adjoint(const Launch& launch, const Pool3dGeometry& g, int64_t windows, const T* y,
-                            T* x) {
-  const auto by = static_cast<opmath_t<T>>(divisor(g, 0));
-  clear_rest(launch, g, windows, x);
-  for_blocks<T>(launch, g, windows, {y, x}, [&]<class B>(const B& blocks) {
-    return MeanOfBlocksAdjoint<T, B>{blocks, by, y, x};
-  });
 }
 
 }  // namespace vox::cuda
