@@ -1,3 +1,4 @@
+#include <bit>
 #include <climits>
 
 #include <voxgrad/ops/kernels.h>
@@ -6,9 +7,11 @@
 
 // Ops that move elements: copy, which also converts, fill and pad.
 //
-// A copy is a map, with one exception. If the elements that follow each other in the target lie far apart in
-// the source, and those that follow each other in the source lie far apart in the target, a map would touch a
-// sector of memory (32 bytes) for every element. Then thread blocks transpose tiles through shared memory.
+// A copy is a map, with two exceptions. Conversions from or to an integer have a kernel for dense tensors
+// only, and those between integers none: ConvertRows serves them all. And if the elements that follow each
+// other in the target lie far apart in the source, and those that follow each other in the source lie far
+// apart in the target, a map would touch a sector of memory (32 bytes) for every element. Then thread blocks
+// transpose tiles through shared memory.
 
 namespace vox::cuda {
 namespace {
@@ -20,11 +23,53 @@ struct Same {
   }
 };
 
-template <class To>
+template <class To, class From>
 struct Convert {
-  template <class From>
-  __device__ To operator()(From x) const {
-    return detail::convert<To>(x);
+  static constexpr bool only_dense = !is_floating_v<To> || !is_floating_v<From>;
+  __device__ To operator()(opmath_t<From> x) const { return detail::convert<To>(x); }
+};
+
+/// Converts between any dtypes in any layout, row by row, as MapRows does. A double or an int64_t holds every
+/// number on the way.
+struct ConvertRows {
+  static constexpr int most = 8;
+  RowShares<2, most> rows;
+  const void* source;
+  void* target;
+  DType from, to;
+
+  __device__ void operator()(int64_t thread) const {
+    const auto at = rows.threads.offsets(thread);
+    const int count = rows.count(at[2]);
+    if (is_floating(from))
+      convert<double, float, double, bfloat16, float16>(at[0], at[1], count);
+    else
+      convert<int64_t, int64_t, uint8_t, bool, int16_t, uint16_t, int32_t>(at[0], at[1], count);
+  }
+
+ private:
+  /// Calls f(T{}) with the T of this dtype.
+  template <class... T, class F>
+  static __device__ void visit(DType dtype, F f) {
+    ((dtype == dtype_of<T>() && (f(T{}), true)) || ...);
+  }
+  /// The elements of one thread. Wide holds all numbers of the types From.
+  template <class Wide, class... From>
+  __device__ void convert(int64_t target_at, int64_t source_at, int count) const {
+    Wide held[most];
+    visit<From...>(from, [&]<class T>(T) {
+      const T* x = static_cast<const T*>(source) + source_at;
+#pragma unroll
+      for (int u = 0; u < most; ++u, x += rows.steps[1])
+        if (u < count) held[u] = static_cast<Wide>(static_cast<opmath_t<T>>(*x));
+    });
+    visit<float, double, bfloat16, float16, int64_t, uint8_t, bool, int16_t, uint16_t, int32_t>(
+        to, [&]<class T>(T) {
+          T* y = static_cast<T*>(target) + target_at;
+#pragma unroll
+          for (int u = 0; u < most; ++u, y += rows.steps[0])
+            if (u < count) *y = detail::convert<T>(held[u]);
+        });
   }
 };
 
@@ -120,8 +165,8 @@ bool transpose(const Tensor& source, const Tensor& target) {
   if (tiles.layout.numel > INT_MAX) return false;
 
   constexpr int pack = std::max<int>(1, 4 / sizeof(T));
-  const T* const from = static_cast<const T*>(source.impl()->data());
-  T* const to = static_cast<T*>(target.impl()->data());
+  const T* const from = detail::ptr<T>(source);
+  T* const to = detail::mutable_ptr<T>(target);
   bool packs = is_packet_aligned<T, pack>(from) && is_packet_aligned<T, pack>(to) &&
                copy.sizes[a] % pack == 0 && copy.sizes[b] % pack == 0;
   for (int d = 0; d < copy.rank; ++d)
@@ -194,25 +239,36 @@ struct Pad {
 
 void copy(const Tensor& source, const Tensor& target) {
   if (source.dtype() != target.dtype()) {
-    visit_storage(source.dtype(), [&]<class From>(From) {
-      visit_storage(target.dtype(),
-                    [&]<class To>(To) { map("copy", Convert<To>{}, Out<To>{target}, In<From>{source}); });
+    const bool done = visit_storage(source.dtype(), [&]<class From>(From) {
+      return visit_storage(target.dtype(), [&]<class To>(To) {
+        if constexpr (!std::is_same_v<From, To> && (is_floating_v<From> || is_floating_v<To>))
+          return map("copy", Convert<To, From>{}, Out<To>{target}, In<From>{source});
+        else
+          return false;
+      });
     });
+    if (done) return;
+    const ConvertRows rows{detail::strided_layout(target, source), source.impl()->data(),
+                           target.impl()->data(), source.dtype(), target.dtype()};
+    for_each_index(Launch("copy", target, {&source}), rows.rows.threads.numel, rows);
   } else if (source.numel() > 0 && detail::strided_layout(target, source).is_dense()) {
     const Launch launch("copy", target, {&source});
     const auto bytes = static_cast<size_t>(target.numel() * size_of(target.dtype()));
     launch.check(cudaMemcpyAsync(target.impl()->data(), source.impl()->data(), bytes,
                                  cudaMemcpyDeviceToDevice, launch.stream()));
   } else {
-    visit_bits(source.dtype(), [&]<class T>(T) {
-      if (!transpose<T>(source, target)) map("copy", Same{}, Out<T>{target}, In<T>{source});
+    visit_storage(source.dtype(), [&]<class T>(T) {
+      using Bits = bits_t<T>;
+      if (!transpose<Bits>(source, target)) map("copy", Same{}, Out<Bits>{target}, In<Bits>{source});
     });
   }
 }
 
 void fill(const Tensor& target, Scalar value) {
-  visit_storage(target.dtype(),
-                [&]<class T>(T) { map("fill", Constant<T>{detail::element<T>(value)}, Out<T>{target}); });
+  visit_storage(target.dtype(), [&]<class T>(T) {
+    using Bits = bits_t<T>;
+    map("fill", Constant<Bits>{std::bit_cast<Bits>(detail::element<T>(value))}, Out<Bits>{target});
+  });
 }
 
 void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, const Tensor& y) {
@@ -249,10 +305,11 @@ void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, 
   }
   layout.numel = y.numel();
   visit_storage(y.dtype(), [&]<class T>(T) {
-    Pad<T> pad{.rows = {layout, dimensions[0].step},
-               .y = static_cast<T*>(y.impl()->data()),
-               .x = static_cast<const T*>(x.impl()->data()),
-               .value = detail::element<T>(value)};
+    using Bits = bits_t<T>;
+    Pad<Bits> pad{.rows = {layout, dimensions[0].step},
+                  .y = detail::mutable_ptr<Bits>(y),
+                  .x = detail::ptr<Bits>(x),
+                  .value = std::bit_cast<Bits>(detail::element<T>(value))};
     std::copy_n(dimensions, layout.rank, pad.dimensions);
     pad.y_columns = static_cast<int>(pad.rows.lanes);
     pad.x_columns = pad.y_columns / dimensions[0].step;

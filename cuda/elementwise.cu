@@ -242,8 +242,10 @@ void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
 }
 
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_bits(y.dtype(),
-             [&]<class T>(T) { map("where", Choose{}, Out<T>{y}, In<bool>{condition}, In<T>{a}, In<T>{b}); });
+  visit_storage(y.dtype(), [&]<class T>(T) {
+    using Bits = bits_t<T>;
+    map("where", Choose{}, Out<Bits>{y}, In<bool>{condition}, In<Bits>{a}, In<Bits>{b});
+  });
 }
 
 }  // namespace vox::cuda

@@ -18,7 +18,9 @@
 //
 // Map moves packets of consecutive elements, with loads and stores of 16 bytes. That needs rows of whole
 // packets: along the innermost dimension every operand is dense or repeats one element, and the rows begin at
-// multiples of 16 bytes. So dense tensors, broadcast operands and most slices of volumes qualify.
+// multiples of 16 bytes. So dense tensors, broadcast operands and most slices of volumes qualify. Outputs of
+// 8 bytes have kernels of this kind for dense tensors only: two loads of a warp fill the same sectors of
+// memory.
 //
 // MapRows moves single elements. A thread takes several of one row of the innermost dimension, so that it
 // works out the offsets of the other dimensions once. Neighbouring threads take neighbouring elements.
@@ -101,6 +103,15 @@ constexpr bool moves_packets() {
     return F::Ops::broadcasts;
   else
     return true;
+}
+
+/// Whether f has kernels for dense tensors alone: F::only_dense, if it has that constant.
+template <class F>
+constexpr bool only_dense() {
+  if constexpr (requires { F::only_dense; })
+    return F::only_dense;
+  else
+    return false;
 }
 
 /// An input as kernels read it: memory, or a number passed by value.
@@ -311,9 +322,9 @@ bool moves_in_packets(const detail::StridedLayout<N>& layout, int k, const T* da
   return moves;
 }
 
-/// y = f(x...)
+/// y = f(x...). Returns false, having done nothing, if f has no kernel for the layout.
 template <class F, class Y, class... X>
-void map(const char* op, F f, Out<Y> y, In<X>... x) {
+bool map(const char* op, F f, Out<Y> y, In<X>... x) {
   // As many elements as the smallest type has in 16 bytes, but no more than 8, to spare registers.
   constexpr int size = std::min<int>(8, 16 / std::min({sizeof(Y), sizeof(X)...}));
   using Operands = std::make_integer_sequence<int, sizeof...(X)>;
@@ -334,12 +345,18 @@ void map(const char* op, F f, Out<Y> y, In<X>... x) {
       f.fix([&](const auto& g) { move_packets(is_dense, g); });
     else
       move_packets(is_dense, f);
+    return true;
   };
   if (dense) return call_alone(std::true_type());
-  if constexpr (moves_packets<F>()) {
-    if (in_packets) return call_alone(std::false_type());
+  if constexpr (only_dense<F>()) {
+    return false;
+  } else {
+    if constexpr (moves_packets<F>() && sizeof(Y) < 8) {
+      if (in_packets) return call_alone(std::false_type());
+    }
+    run(MapRows<F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
+    return true;
   }
-  run(MapRows<F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
 }
 
 }  // namespace vox::cuda
