@@ -199,12 +199,34 @@ TEST_F(CudaGraph, WhatCannotBeCapturedIsRefusedAndSpoilsNothing) {
 
 class CudaGraphOps : public GraphTest {};
 
-/// Replays y = op(x) and its gradients of x and of the parameters, each time with another x.
+/// Replays `run`, which reads `inputs` and writes `outputs`, on changing inputs, and compares with eager
+/// runs.
+void expect_replays(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, uint64_t times,
+                    const std::function<void()>& run) {
+  run();
+  cuda::synchronize();
+  const Graph graph(run);
+  for (uint64_t i = 0; i < times; ++i) {
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      Tensor input = inputs[k];
+      input.copy_(normal(input.shape(), on_gpu, 10 * i + k));
+    }
+    run();
+    std::vector<Tensor> expected;
+    for (const Tensor& output : outputs) expected.push_back(output.clone());
+    for (Tensor output : outputs) output.fill_(-1);
+    graph.launch();
+    for (size_t k = 0; k < outputs.size(); ++k)
+      ASSERT_TRUE(same_bits(outputs[k], expected[k])) << i << ", " << k;
+  }
+}
+
+/// The same for y = op(x) and its gradients of x and of the parameters.
 void expect_replays(const std::function<Tensor(const Tensor&)>& op,
                     const std::vector<Tensor>& parameters = {}) {
-  Tensor x = normal({2, 3, 4, 6, 8}, on_gpu).set_requires_grad();
-  const Tensor step = normal(x.shape(), on_gpu, 2), g = normal(op(x).shape(), on_gpu, 3);
-  std::vector<Tensor> inputs = parameters;
+  const Tensor x = normal({2, 3, 4, 6, 8}, on_gpu).set_requires_grad();
+  const Tensor g = normal(op(x).shape(), on_gpu, 3);
+  std::vector<Tensor> inputs = parameters, results;
   inputs.push_back(x);
   const auto run = [&] {
     const Tensor y = op(x);
@@ -212,20 +234,11 @@ void expect_replays(const std::function<Tensor(const Tensor&)>& op,
     all.push_back(y.detach());
     return all;
   };
-  std::vector<Tensor> results = run();
-  for (Tensor& result : results) result = empty_like(result);
-  cuda::synchronize();
-  const Graph graph([&] {
+  for (const Tensor& result : run()) results.push_back(empty_like(result));
+  expect_replays({x.detach()}, results, 100, [&] {
     const std::vector<Tensor> now = run();
     for (size_t k = 0; k < now.size(); ++k) results[k].copy_(now[k]);
   });
-  for (int i = 0; i < 100; ++i) {
-    x.detach().add_(step, 0.125);
-    for (Tensor& result : results) result.fill_(-1);
-    graph.launch();
-    const std::vector<Tensor> eager = run();
-    for (size_t k = 0; k < eager.size(); ++k) ASSERT_TRUE(same_bits(results[k], eager[k])) << i << ", " << k;
-  }
 }
 
 TEST_F(CudaGraphOps, ForwardAndBackwardReplay) {
@@ -419,27 +432,6 @@ const Case cases[]{
 
 class CudaGraphConv3d : public GraphTest {};
 
-/// Replays `run`, which reads `inputs` and writes `outputs`, on changing inputs, and compares with eager
-/// runs.
-void expect_replays(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-                    const std::function<void()>& run) {
-  run();
-  cuda::synchronize();
-  const Graph graph(run);
-  for (uint64_t i = 0; i < 10; ++i) {
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      Tensor input = inputs[k];
-      input.copy_(normal(input.shape(), on_gpu, 10 * i + k));
-    }
-    run();
-    std::vector<Tensor> expected;
-    for (const Tensor& output : outputs) expected.push_back(output.clone());
-    for (Tensor output : outputs) output.fill_(-1);
-    graph.launch();
-    for (size_t k = 0; k < outputs.size(); ++k) ASSERT_TRUE(same_bits(outputs[k], expected[k])) << k;
-  }
-}
-
 TEST_F(CudaGraphConv3d, EveryKernelOfTheTableReplays) {
   for (const std::string_view name : cuda::conv3d_kernel_names()) {
     for (const Float32Precision precision : precisions) {
@@ -455,12 +447,13 @@ TEST_F(CudaGraphConv3d, EveryKernelOfTheTableReplays) {
         };
         const ForceConv3dKernel only(name);
         if (takes(Conv3dPass::conv_transpose3d))
-          expect_replays({small, weight, big_bias}, {big},
+          expect_replays({small, weight, big_bias}, {big}, 10,
                          [&] { cuda::conv_transpose3d(small, weight, big_bias, big, g, precision); });
         if (takes(Conv3dPass::conv3d))
-          expect_replays({big, weight}, {small}, [&] { cuda::conv3d(big, weight, {}, small, g, precision); });
+          expect_replays({big, weight}, {small}, 10,
+                         [&] { cuda::conv3d(big, weight, {}, small, g, precision); });
         if (takes(Conv3dPass::weight_grad))
-          expect_replays({big, small}, {weight, big_bias}, [&] {
+          expect_replays({big, small}, {weight, big_bias}, 10, [&] {
             cuda::conv3d_weight_grad(big, small, weight, big_bias, Grid::big, g, precision);
           });
       }
