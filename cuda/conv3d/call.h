@@ -46,7 +46,7 @@ void bias_grad(const Tensor& grad, Tensor& dbias);
 
 // The other kernels are templates: `Storage` is the element type of tensors (float, bfloat16, float16),
 // `Operand` what tensor cores multiply (common/operands.cuh). Each .cu file of a folder instantiates one or
-// two.
+// two. Where nothing else is said, any number of groups.
 struct Tf32;
 struct Bf16;
 struct F16;
@@ -64,9 +64,9 @@ template <class T>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace few_channels
 
-/// GPUs since sm_80: the kernel equals the stride, and each fine cell has one tap. Whole: 16-bit numbers;
-/// Parts: f32 as sums of bf16 numbers. The workspace of a weight gradient is 32 MiB, or one padded copy of
-/// dweight in f32; an operand or result that does not begin at a multiple of 16 bytes is copied.
+/// GPUs since sm_80; one group, no padding, a kernel that equals the stride. Whole: 16-bit numbers; Parts:
+/// f32 as sums of bf16 numbers. The workspace of a weight gradient is 32 MiB, or one padded copy of dweight
+/// in f32; an operand or result that does not begin at a multiple of 16 bytes is copied.
 namespace patches {
 template <class T>
 struct Whole;

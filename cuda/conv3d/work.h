@@ -6,9 +6,9 @@
 #include <voxgrad/cuda/conv3d/model/time.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
-// What a problem is for each kernel, by its plan (Work in model/time.h): one function for each family.
-// Nothing, if the kernel does not support the geometry. Time is predicted from it, so the one of least time
-// is chosen (select.cpp).
+// What a problem is for each kernel, by its plan (Work in model/time.h): one function for each family, all in
+// work.cpp. Nothing, if the kernel does not support the geometry. Time is predicted from it, so the one of
+// least time is chosen (select.cpp).
 
 namespace vox::cuda::conv {
 

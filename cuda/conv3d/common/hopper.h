@@ -16,7 +16,7 @@ bool wgmma_allowed();
 /// their bodies empty).
 bool has_wgmma();
 
-/// What choices and plans count with here.
+/// What choices and plans count with here: GPUs without wgmma are all since_sm_80.
 inline Machine this_machine() { return has_wgmma() ? h200 : since_sm_80; }
 
 /// A property of the launch's device.

@@ -236,7 +236,7 @@ constexpr int resident_blocks(const Plan& p, const TileShape& tile, int parts, i
 struct Planned {
   TileShape tile;
   Plan plan;
-  double cycles;  ///< estimated
+  double cycles;  ///< estimated, by which the plan is chosen; work.cpp makes them Work::products
 };
 
 /// The plan that takes the least time, for numbers of 16 bits, or of two such parts. Nothing for an empty

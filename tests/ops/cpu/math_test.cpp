@@ -5,8 +5,8 @@
 
 #include "tests/support/test.h"
 
-// The elementwise kernels of each instruction set: their accuracy against long double, and that an element's
-// bits depend only on its operands. ElementwiseTest has the special values.
+// The elementwise kernels of each instruction set: their accuracy against long double, special values, and
+// that an element's bits depend only on its operands.
 
 namespace vox::cpu {
 namespace {
@@ -78,6 +78,48 @@ void check_accuracy() {
 }
 
 TEST_P(MathTest, IsAsAccurateAsMathSays) { check_accuracy<float>(), check_accuracy<double>(); }
+
+TEST_P(MathTest, ExpReachesDenormalsAndBothEnds) {
+  EXPECT_LE(ulps(run<float>(Unary::exp, {-100})[0], std::exp(-100.0L)), 1);
+  EXPECT_LE(ulps(run<double>(Unary::exp, {-744})[0], std::exp(-744.0L)), 1);
+  EXPECT_LE(ulps(run<double>(Unary::exp, {709.5})[0], std::exp(709.5L)), 1);
+  EXPECT_EQ(run<float>(Unary::exp, {-104, 88.8f, -1e30f, 1e30f}),
+            (Floats{0, std::numeric_limits<float>::infinity(), 0, std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ(run<double>(Unary::exp, {-746, 710, 0}), (Doubles{0, inf, 1}));
+}
+
+template <class T>
+void check_special_values() {
+  constexpr T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  constexpr T tiny = std::numeric_limits<T>::denorm_min();
+  const auto at = [](Unary op, T x) { return run<T>(op, std::vector<T>(17, x))[16]; };
+  for (int op = 0; op < unary_count; ++op) EXPECT_TRUE(std::isnan(at(Unary(op), nan))) << op;
+  EXPECT_EQ(at(Unary::exp, -inf), 0);
+  EXPECT_EQ(at(Unary::exp, inf), inf);
+  EXPECT_EQ(at(Unary::log, 0), -inf);
+  EXPECT_EQ(at(Unary::log, T(-0.0)), -inf);
+  EXPECT_EQ(at(Unary::log, inf), inf);
+  EXPECT_EQ(at(Unary::log, 1), 0);
+  EXPECT_TRUE(std::isnan(at(Unary::log, -1)));
+  EXPECT_TRUE(std::isnan(at(Unary::log, -inf)));
+  EXPECT_LE(ulps(at(Unary::log, tiny), std::log(static_cast<long double>(tiny))), 1);
+  for (const Unary op : {Unary::tanh, Unary::erf}) {
+    EXPECT_EQ(at(op, inf), 1);
+    EXPECT_EQ(at(op, -inf), -1);
+    EXPECT_TRUE(std::signbit(at(op, T(-0.0))));
+  }
+  EXPECT_EQ(at(Unary::tanh, tiny), tiny);
+  EXPECT_EQ(at(Unary::sigmoid, -inf), 0);
+  EXPECT_EQ(at(Unary::sigmoid, inf), 1);
+  EXPECT_EQ(at(Unary::sigmoid, 0), T(0.5));
+  EXPECT_EQ(at(Unary::silu, inf), inf);
+  EXPECT_TRUE(std::isnan(at(Unary::silu, -inf)));
+  EXPECT_TRUE(std::isnan(at(Unary::gelu, -inf)));
+  EXPECT_EQ(at(Unary::gelu, inf), inf);
+  EXPECT_TRUE(std::signbit(at(Unary::relu, T(-0.0))));
+}
+
+TEST_P(MathTest, SpecialValues) { check_special_values<float>(), check_special_values<double>(); }
 
 TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
