@@ -95,9 +95,9 @@ void print(const vox::cuda::Conv3dProblem& problem) {
   for (const auto& c : vox::cuda::conv3d_candidates(problem, wgmma_allowed() ? h200 : since_sm_80)) {
     std::printf("  %-20s %9.4g us = %.3g launch", std::string(c.kernel).c_str(), c.microseconds,
                 c.price.launch);
-    for (const KindOfWork& kind : kinds_of_work)
-      if (const double us = c.work.*kind.amount * c.price.each.*kind.amount; us > 0)
-        std::printf(" + %.3g %s", us, std::string(kind.name).c_str());
+    for (size_t kind = 0; kind < kinds_of_work.size(); ++kind)
+      if (const double us = amounts(c.work)[kind] * amounts(c.price.each)[kind]; us > 0)
+        std::printf(" + %.3g %s", us, std::string(kinds_of_work[kind]).c_str());
     std::puts("");
   }
 }

@@ -264,7 +264,7 @@ void measure(EventClock* clock, const Arguments& a, const Call& call, Conv3dPass
                 std::string(row.name).c_str(), time, joined(row.supports, ',', &Precision::name).c_str(),
                 joined(row.chosen, ',', &Precision::name).c_str());
     if (!clock)
-      for (const auto& kind : vox::cuda::conv::kinds_of_work) std::printf("\t%.6g", row.work.*kind.amount);
+      for (const double amount : amounts(row.work)) std::printf("\t%.6g", amount);
     std::puts("");
   }
 }

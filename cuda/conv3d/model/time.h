@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string_view>
 
 namespace vox::cuda::conv {
@@ -17,14 +18,12 @@ struct Work {
   double weights = 0;   ///< numbers of the weight, which are packed before
 };
 
-struct KindOfWork {
-  std::string_view name;
-  double Work::*amount;
-};
-inline constexpr KindOfWork kinds_of_work[]{{"products", &Work::products}, {"loads", &Work::loads},
-                                            {"rounds", &Work::rounds},     {"stages", &Work::stages},
-                                            {"stores", &Work::stores},     {"bytes", &Work::bytes},
-                                            {"weights", &Work::weights}};
+/// The names of the kinds of work, and how much there is of each, in the same order.
+inline constexpr std::array<std::string_view, 7> kinds_of_work{"products", "loads", "rounds", "stages",
+                                                               "stores",   "bytes", "weights"};
+constexpr std::array<double, 7> amounts(const Work& w) {
+  return {w.products, w.loads, w.rounds, w.stages, w.stores, w.bytes, w.weights};
+}
 
 /// What work costs a kernel, in microseconds of an H200.
 struct Prices {
@@ -37,7 +36,8 @@ struct Prices {
 /// are fitted to a sum, sums choose as well as maxima, and the price of one kind of work can be read.
 constexpr double predicted_time(const Work& work, const Prices& price) {
   double microseconds = price.launch;
-  for (const KindOfWork& kind : kinds_of_work) microseconds += work.*kind.amount * price.each.*kind.amount;
+  for (size_t kind = 0; kind < kinds_of_work.size(); ++kind)
+    microseconds += amounts(work)[kind] * amounts(price.each)[kind];
   return microseconds;
 }
 
