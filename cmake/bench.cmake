@@ -77,7 +77,7 @@ if(VOXGRAD_HAS_CUDA)
   if(VOXGRAD_BUILD_TESTS)
     add_test(NAME bench.conv3d_choice
       COMMAND bench_conv3d_choice conv_transpose3d high 2,64,32,32,32 64,32,2,2,2 stride=2)
-    set_tests_properties(bench.conv3d_choice PROPERTIES LABELS cpu
+    set_tests_properties(bench.conv3d_choice PROPERTIES LABELS cpu ENVIRONMENT VOXGRAD_WGMMA=1
       PASS_REGULAR_EXPRESSION "conv3d\n  gather .*conv_transpose3d\n  strided +[0-9.]+ us = .* launch [+] .* products")
   endif()
   if(VOXGRAD_BUILD_TESTS AND Python3_FOUND)

@@ -41,6 +41,7 @@ class Columns {
 /// computed one by one.
 template <class T, int n>
 __device__ void store_packet(const Packet<T, n>& packet, T* to) {
+  static_assert(n == 1 || sizeof(T) < 8);
   constexpr int bytes = n * sizeof(T);
   if constexpr (n == 1 || bytes < 4) {
     *reinterpret_cast<Packet<T, n>*>(to) = packet;
@@ -49,11 +50,7 @@ __device__ void store_packet(const Packet<T, n>& packet, T* to) {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
       constexpr int size = sizeof(T);
-      const auto bits = std::bit_cast<bits_t<T>>(packet.lane[i]);
-      if constexpr (size == 8)
-        word[2 * i] = static_cast<uint32_t>(bits), word[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
-      else
-        word[i * size / 4] |= uint32_t{bits} << i * size % 4 * 8;
+      word[i * size / 4] |= uint32_t{std::bit_cast<bits_t<T>>(packet.lane[i])} << i * size % 4 * 8;
     }
     if constexpr (bytes == 16)
       __stwb(reinterpret_cast<uint4*>(to), uint4{word[0], word[1], word[2], word[3]});

@@ -14,7 +14,7 @@
 // bandwidth is the limit: each byte is read and written once. f is a function of the inputs' opmath_t, which
 // is float for 16-bit types; its result is converted to the type of y.
 //
-// Each op has kernels of two kinds, which call f on the same numbers.
+// Each op has kernels of two kinds, which call f on the same numbers; if f is `only_dense`, the first kind.
 //
 // Map moves packets of consecutive elements, with loads and stores of 16 bytes. That needs rows of whole
 // packets: along the innermost dimension every operand is dense or repeats one element, and the rows begin at
@@ -322,13 +322,12 @@ bool moves_in_packets(const detail::StridedLayout<N>& layout, int k, const T* da
   return moves;
 }
 
-/// y = f(x...). Returns false, having done nothing, if f has no kernel for the layout.
+/// y = f(x...). Returns false, and launches nothing, if f has no kernel for the layout.
 template <class F, class Y, class... X>
 bool map(const char* op, F f, Out<Y> y, In<X>... x) {
   // As many elements as the smallest type has in 16 bytes, but no more than 8, to spare registers.
   constexpr int size = std::min<int>(8, 16 / std::min({sizeof(Y), sizeof(X)...}));
   using Operands = std::make_integer_sequence<int, sizeof...(X)>;
-  const Launch launch(op, y.tensor, {in_memory(x.tensor, y.tensor)...});
   const auto layout = detail::strided_layout(y.tensor, x.tensor...);
   Y* const out = static_cast<Y*>(y.tensor.impl()->data());
   [[maybe_unused]] int k = 0;
@@ -336,7 +335,9 @@ bool map(const char* op, F f, Out<Y> y, In<X>... x) {
                           moves_in_packets<size>(layout, 0, out) &&
                           (moves_in_packets<size>(layout, ++k, operand(x, y.tensor).data) && ...);
   const bool dense = in_packets && layout.is_dense() && (operand(x, y.tensor).data && ...);
-  const auto run = [&](const auto& threads) { for_each_index(launch, threads.threads(), threads); };
+  const auto run = [&](const auto& threads) {
+    for_each_index(Launch(op, y.tensor, {in_memory(x.tensor, y.tensor)...}), threads.threads(), threads);
+  };
   const auto move_packets = [&]<bool is_dense, class G>(std::bool_constant<is_dense>, const G& g) {
     run(Map<size, is_dense, G, Y, Operands, X...>(layout, out, g, operand(x, y.tensor)...));
   };

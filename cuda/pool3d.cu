@@ -241,10 +241,11 @@ void pool(const Launch& launch, const Pool3dGeometry& g, const Result& result, c
   while (lanes < 32 && side * lanes < width) lanes *= 2;
   const bool adjacent = lanes == 1 && (g.adaptive || g.dilation.w == 1);
   const Columns columns(windows / g.windows(), g.out.d, g.out.h, g.out.w);
-  const auto run = [&]<class Int, bool neighbours>() {
+  const auto run = [&]<class Int, bool is_adjacent>() {
     for_each_index(launch, columns.count() * lanes,
-                   Pool<T, Result, Int, neighbours>{columns, g, PoolAxes<Int>(g), lanes, result, x});
+                   Pool<T, Result, Int, is_adjacent>{columns, g, PoolAxes<Int>(g), lanes, result, x});
   };
+  // Planes that need 64 bits are rare: one kernel.
   if (!g.fits_int32()) return run.template operator()<int64_t, false>();
   adjacent ? run.template operator()<int32_t, true>() : run.template operator()<int32_t, false>();
 }

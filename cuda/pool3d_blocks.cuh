@@ -10,7 +10,7 @@
 
 // Pooling, and its gradients, if the windows are blocks: 2 x 2 x 2 or 1 x 2 x 2 cells side by side
 // (Pool3dGeometry::is_blocks). One thread owns some blocks along W, and moves 16 bytes of each of their rows
-// at a time. So every byte of x is read or written once, in both directions.
+// at a time; or single elements, if they are f64 or not aligned. Every byte of x moves once, in both ways.
 
 namespace vox::cuda {
 

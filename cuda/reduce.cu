@@ -547,8 +547,8 @@ __global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocesso
 struct Shares {
   int lanes;           // of a row; 1 if rows are short
   int across = 0;      // 0: the lanes of a row are neighbours
-  int64_t side = 0;    // rows that thread blocks share
-  int64_t tiles = 0;   // shares of a side
+  int64_t side = 0;    // neighbouring rows; no tile crosses their end
+  int64_t tiles = 0;   // of a side, of a thread block each
   int64_t blocks = 1;  // of a row
   int64_t tasks = 0;   // of a thread block each
 };
@@ -559,7 +559,7 @@ __global__ void __launch_bounds__(V == 1 ? 1024 : threads, V == 1 ? 1 : 3)
     rows_kernel(const __grid_constant__ RowView v, Shares s, Operands<In, operands> x, Target target) {
   extern __shared__ uint4 memory[];
   auto* const all = reinterpret_cast<Lane<Op, In>*>(memory);  // (lane, row of the tile)
-  const bool apart = V > 1 || s.across > 0;                   // the lanes of a row
+  const bool apart = V > 1 || s.across > 0;                   // lanes of a row are in other warps
   const int thread = static_cast<int>(threadIdx.x), size = static_cast<int>(blockDim.x), tile = s.across * V;
   const int lane = apart ? thread / s.across : thread % s.lanes;
   const int own_row = apart ? thread % s.across * V : thread / s.lanes;

@@ -50,8 +50,8 @@
 //             were read last are still in the second-level cache. For rows too long to be held.
 //
 // StridedRows are the rows along a dimension of a dense tensor that is not the last. A thread owns 16 bytes
-// of neighbouring rows. If there is an output per element, it first copies its rows to shared memory, as far
-// as there is room: these copies need no registers, so that all of them are in flight at a time.
+// of neighbouring rows; or one row, if they are not aligned, or in f64. If there is an output per element, it
+// first copies its rows to shared memory, as far as there is room: all these copies are in flight at a time.
 //
 // Order: thread i of `width` adds packets i, i + width, ... of its row or chunk, or a thread adds its strided
 // row in batches; the threads are combined in a binary tree, then the chunks likewise. Width, batches and

@@ -42,8 +42,8 @@ int64_t number(const std::string& text) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  vox::check<vox::ValueError>(error == std::errc() && rest == end, "bench_conv3d_choice: \"", text,
-                              "\" is no whole number");
+  vox::check<vox::ValueError>(error == std::errc() && rest == end && value >= 0, "bench_conv3d_choice: \"",
+                              text, "\" is no whole number from 0 on");
   return value;
 }
 

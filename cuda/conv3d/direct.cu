@@ -75,7 +75,7 @@ Params<Index> params(const Conv3dGeometry& g) {
           axes<Index>(cell_step)};
 }
 
-/// Whether the indices of the axes and the numbers of cells fit 32 bits.
+/// Whether the indices of the axes and the numbers of cells fit 32 bits, with a margin for sums of them.
 bool fits_32_bits(const Conv3dGeometry& g) {
   return axes_fit_32_bits(g) && all_fit({g.big_cells(), g.small_cells()}, 1 << 28);
 }

@@ -103,8 +103,7 @@ inline int64_t shared_bytes(const Product& p, const TileShape& t) {
   return p.planes * plane_bytes(p) + p.stages * p.chunk * tap_bytes(t);
 }
 
-// ---- Marches
-// -----------------------------------------------------------------------------------------------
+// ---- Marches ----------------------------------------------------------------------------------------------
 
 // How the kernel cuts the product into marches of blocks.
 //
