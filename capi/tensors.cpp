@@ -45,8 +45,8 @@ VoxgradStatus voxgrad_tensor_make(void* data, const char* dtype_name, int64_t ra
   });
 }
 
-/// A leaf on memory that the caller keeps as long as a tape refers to it, of a CUDA device or, with -1, of
-/// the host. `dtype` is a vox::DType.
+/// A leaf on memory of a CUDA device or, with -1, of the host, which the caller keeps as long as a tape
+/// refers to it. `dtype` is a vox::DType.
 VoxgradStatus voxgrad_tensor_on(void* data, int dtype, int device, int64_t rank, const int64_t* sizes,
                                 const int64_t* strides, int requires_grad, Tensor** result) {
   return guarded([&] {

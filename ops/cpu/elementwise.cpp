@@ -26,7 +26,7 @@ Kernel present(const char* function, Kernel kernel) {
 // ---- bf16 and f16: through the kernels of f32, in buffers that fit the first-level cache ------------------
 
 /// f, a function of runs of f32, for runs whose operand k is of type S where is_narrow[k]. A repeated element
-/// (step 0) stays one. The others are floats already: number operands.
+/// (step 0) stays one. Other inputs are floats already (numbers), and another output is bool.
 template <class S, class F, size_t operands>
 auto through_floats(const F& f, const std::array<bool, operands>& is_narrow) {
   return [=](const Run& r) {
@@ -70,7 +70,7 @@ void where_16_bit(const Run& r) {
   for (int64_t i = 0; i < r.n; ++i) y[i] = condition[i * r.step[1]] ? a[i * r.step[2]] : b[i * r.step[3]];
 }
 
-// ---- All other dtypes ------------------------------------------------------------------------------------
+// ---- The kernels' entry points ---------------------------------------------------------------------------
 
 /// y = kernel(a, b), with the kernel that `choose` takes from the table of y's dtype.
 template <class Choose>

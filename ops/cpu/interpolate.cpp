@@ -22,6 +22,7 @@ namespace {
 template <template <class> class Pass>
 void all_passes(const char* function, const Tensor& input, const std::vector<int64_t>& order,
                 const InterpolateAxes& axes, Tensor& output) {
+  if (output.numel() == 0) return;
   if (order.empty()) return copy(input, output);
   constexpr int64_t chunk_elements = 32768, enough_planes = 16, most_elements = int64_t{1} << 21;
   const Tensor x = input.contiguous();

@@ -12,12 +12,13 @@ inline nn::Linear linear(int64_t in, int64_t out, bool bias = true) {
 }
 
 template <class L>
-using Size = decltype(L::Options::kernel_size);
+using SizeOf = decltype(L::Options::kernel_size);
 
 /// Options of a Conv or a ConvTranspose.
 template <class L>
-typename L::Options conv(int64_t in, int64_t out, Size<L> kernel, Size<L> stride = 1, Size<L> padding = 0,
-                         Size<L> dilation = 1, int64_t groups = 1, bool bias = true) {
+typename L::Options conv(int64_t in, int64_t out, SizeOf<L> kernel, SizeOf<L> stride = 1,
+                         SizeOf<L> padding = 0, SizeOf<L> dilation = 1, int64_t groups = 1,
+                         bool bias = true) {
   return {.in_channels = in,
           .out_channels = out,
           .kernel_size = kernel,
@@ -28,8 +29,8 @@ typename L::Options conv(int64_t in, int64_t out, Size<L> kernel, Size<L> stride
           .bias = bias};
 }
 template <class L>
-typename L::Options transposed(int64_t in, int64_t out, Size<L> kernel, Size<L> stride = 1,
-                               Size<L> padding = 0, Size<L> output_padding = 0, Size<L> dilation = 1,
+typename L::Options transposed(int64_t in, int64_t out, SizeOf<L> kernel, SizeOf<L> stride = 1,
+                               SizeOf<L> padding = 0, SizeOf<L> output_padding = 0, SizeOf<L> dilation = 1,
                                int64_t groups = 1, bool bias = true) {
   return {.in_channels = in,
           .out_channels = out,

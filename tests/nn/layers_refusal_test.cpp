@@ -9,6 +9,8 @@ namespace {
 constexpr int64_t huge = std::numeric_limits<int64_t>::max();
 
 TEST(LayersRefusalTest, ImpossibleOptions) {
+  EXPECT_REFUSED(DTypeError, nn::InstanceNorm2d({.num_features = 1, .tensor = {.dtype = i64}}),
+                 "nn::InstanceNorm2d: needs a floating dtype, got i64");
   const char* const positive = ": in_channels, out_channels and groups must be positive, got ";
   EXPECT_REFUSED(ValueError, nn::Conv3d(conv<nn::Conv3d>(0, 1, 1)),
                  str("nn::Conv3d", positive, "0, 1 and 1"));

@@ -32,18 +32,18 @@ constexpr const char* kernels[]{"", "direct"};
 
 /// All five outputs of the three passes.
 struct Outputs {
-  Tensor small, big, dweight, dbias_small, dbias_big;
+  Tensor small, big, dweight, dweight_again, dbias_small, dbias_big;
 };
 
 Outputs run_kernels(const Conv3dGeometry& g, const Tensor& big, const Tensor& small, const Tensor& weight,
                     const Tensor& bias_small, const Tensor& bias_big, auto allocate) {
-  Outputs o{allocate(g.small_shape()), allocate(g.big_shape()), allocate(g.weight_shape()),
-            allocate({g.small_channels}), allocate({g.big_channels})};
+  Outputs o{allocate(g.small_shape()),  allocate(g.big_shape()),      allocate(g.weight_shape()),
+            allocate(g.weight_shape()), allocate({g.small_channels}), allocate({g.big_channels})};
   const Device device = big.device();
   conv3d_kernel.on(device)(big, weight, bias_small, o.small, g, float32_precision());
   transpose_kernel.on(device)(small, weight, bias_big, o.big, g, float32_precision());
   weight_kernel.on(device)(big, small, o.dweight, o.dbias_small, Grid::small, g, float32_precision());
-  weight_kernel.on(device)(big, small, o.dweight, o.dbias_big, Grid::big, g, float32_precision());
+  weight_kernel.on(device)(big, small, o.dweight_again, o.dbias_big, Grid::big, g, float32_precision());
   return o;
 }
 
@@ -210,7 +210,9 @@ TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
                                         [&](const Shape& shape) { return full(shape, nan, on(dtype)); });
           expect_equal(o.small, reference::conv3d(r, b, w, of_small));
           expect_equal(o.big, reference::conv_transpose3d(r, s, w, of_big));
-          expect_equal(o.dweight, reference::weight_grad(r, b, s));
+          for (const Tensor& dweight :
+               {o.dweight, o.dweight_again, detail::conv3d_weight_grad(big, small, g)})
+            expect_equal(dweight, reference::weight_grad(r, b, s));
           expect_equal(o.dbias_small, reference::bias_grad(s, g.batch, g.small_channels, r.small_cells()));
           expect_equal(o.dbias_big, reference::bias_grad(b, g.batch, g.big_channels, r.big_cells()));
         }

@@ -118,9 +118,9 @@ class Table {
     add("div", {3, x}, floating, quotient);
     add("sub", {0.3, x});
     add("div", {0.7, x});
-    for (const double exponent : {0., 1., 2., 3.}) add("pow", {x, exponent});
-    for (const double exponent : {1.5, -1.5}) add("pow", {p, exponent});
-    add("pow", {3, x}).in_half(Half::exact_forward);
+    for (const double exponent : {0., 1., 2., 3.}) add("pow", {x, exponent}, floating, power, 4);
+    for (const double exponent : {1.5, -1.5}) add("pow", {p, exponent}, floating, power, 4);
+    add("pow", {3, x}, floating, power, 4).in_half(Half::exact_forward);
     const Operand bound{{box[2]}, numbers, false};
     add("clamp", {x, bound, {}}, every_dtype).in_half(Half::composed);
     add("clamp", {x, bound, x}, every_dtype).in_half(Half::composed);
