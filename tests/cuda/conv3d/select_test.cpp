@@ -57,7 +57,7 @@ TEST(Conv3dSelect, TheCandidateOfLeastPredictedTimeIsChosen) {
     ASSERT_FALSE(candidates.empty());
     EXPECT_EQ(candidates[0].kernel, chosen_conv3d_kernel(problem));
     bool has_direct = false;
-    for (const auto& [kernel, work, microseconds] : candidates) {
+    for (const auto& [kernel, work, price, microseconds] : candidates) {
       EXPECT_TRUE(std::isfinite(microseconds) && microseconds >= candidates[0].microseconds) << kernel;
       EXPECT_TRUE(cuda::conv3d_kernel_supports(kernel, problem)) << kernel;
       has_direct |= kernel == "direct";
