@@ -331,6 +331,12 @@ def _(entry, sample, d):
         "PyTorch has nan" in d.message)
 
 
+@rule("`prelu` has the slope of its left side at 0",
+      "So it does in PyTorch, but in newer versions the gradient of that gradient is the one of the right side.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.prelu" and d.kind == "second gradient" and bool((sample.input == 0).any())
+
+
 @rule("f16 ends at 65504",
       "A second gradient consists of several ops, and each result is rounded. In the second gradient of "
       "`pow`, a term may exceed the range of f16 although the sum of the terms does not.")
