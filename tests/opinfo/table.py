@@ -65,7 +65,11 @@ PyTorch's samples do not show these decisions:
 - **`weight_norm` and `spectral_norm` are layers around a layer.** `nn::WeightNorm<nn::Conv3d>` has the names of
   `torch.nn.utils.weight_norm` (`weight_g`, `weight_v`), not those of `torch.nn.utils.parametrizations`
   (`parametrizations.weight.original0`). The default `dim` of both is PyTorch's.
-- **`scaled_dot_product_attention` needs equal leading dimensions.** Masks broadcast; key and value do not.
+- **`scaled_dot_product_attention` needs equal leading dimensions.** Masks broadcast; key and value do not. In f32 on CUDA,
+  an infinite element of query, key or value may make NaN where PyTorch has an infinity.
+- **An assigned parameter is an error.** `head.weight = embedding.weight` does not tie weights: `parameters()` and
+  `state_dict()` throw ValueError if nothing holds a registered tensor any more.
+- **Schedules need a rate above 0.** A `base_lr` that is left out would be 0.
 - **An empty batch needs valid sizes.** Convolutions check spatial sizes and `output_padding` as for any other batch.
   PyTorch accepts an empty batch of any size.
 
@@ -79,7 +83,7 @@ and interpolates.
 
 What `slice` and the views do in a line has no op either: `chunk`, `split` and `unbind` (the table below composes them),
 `view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `ModuleDict`, recurrent
-and attention layers.
+and attention layers, pools for 2-D as layers, `PixelShuffle` (the ops are there); `padding_mode` of convolutions.
 
 DICOM files are not read: dcm2niix makes NIfTI files of them. Sliding windows follow nnU-Net's plan, not MONAI's.
 
