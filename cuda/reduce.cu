@@ -548,9 +548,9 @@ struct Shares {
   int lanes;           // of a row; 1 if rows are short
   int across = 0;      // 0: the lanes of a row are neighbours
   int64_t side = 0;    // neighbouring rows; no tile crosses their end
-  int64_t tiles = 0;   // of a side, of a thread block each
+  int64_t tiles = 0;   // of a side; a thread block has one at a time
   int64_t blocks = 1;  // of a row
-  int64_t tasks = 0;   // of a thread block each
+  int64_t tasks = 0;   // likewise: a tile, or some rows, of one block
 };
 
 /// Any rows. V of them, which are neighbours in memory, belong to one thread.

@@ -15,14 +15,16 @@
 // in the environment as on a GPU without wgmma.
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <sstream>
 
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/voxgrad.h>
+
+#include "../../examples/common/options.h"
 
 namespace {
 
@@ -38,52 +40,35 @@ constexpr Arithmetic arithmetics[]{
     {"highest", vox::f32}, {"high", vox::f32, high}, {"medium", vox::f32, medium},
     {"bf16", vox::bf16},   {"f16", vox::f16},        {"f64", vox::f64}};
 
-int64_t number(const std::string& text) {
-  int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  vox::check<vox::ValueError>(error == std::errc() && rest == end && value >= 0, "bench_conv3d_choice: \"",
-                              text, "\" is no whole number from 0 on");
-  return value;
-}
-
-std::vector<int64_t> numbers(const std::string& text) {
+std::vector<int64_t> numbers(const std::string& name, const std::string& text) {
   std::vector<int64_t> found;
   std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) found.push_back(number(word));
+  for (std::string word; std::getline(words, word, ',');)
+    found.push_back(mri::parse_number<int64_t>(name, word, 0, std::numeric_limits<int64_t>::max()));
   return found;
 }
 
-vox::Triple triple(const std::string& text) {
-  const std::vector<int64_t> n = numbers(text);
-  vox::check<vox::ValueError>(n.size() == 1 || n.size() == 3, "bench_conv3d_choice: \"", text,
-                              "\" is not a number for each axis, nor one for all");
-  return n.size() == 1 ? vox::Triple(n[0]) : vox::Triple{n[0], n[1], n[2]};
+mri::Setter stored_in(vox::Triple& to) {
+  return [&to](const std::string& name, const std::string& text) {
+    const std::vector<int64_t> n = numbers(name, text);
+    vox::check<vox::ValueError>(n.size() == 1 || n.size() == 3, "bench_conv3d_choice: ", name, ": \"", text,
+                                "\" is not a number for each axis, nor one for all");
+    to = n.size() == 1 ? vox::Triple(n[0]) : vox::Triple{n[0], n[1], n[2]};
+  };
 }
 
-/// Of the layer in the first, third and later words.
-vox::Conv3dGeometry geometry(const std::vector<std::string>& words) {
+/// Of the layer in the first, third and later arguments.
+vox::Conv3dGeometry geometry(int argc, char** argv) {
+  const bool transposed = argv[1] == std::string("conv_transpose3d");
   vox::ConvTranspose3dOptions o;
-  for (size_t i = 4; i < words.size(); ++i) {
-    const std::string name = words[i].substr(0, words[i].find('='));
-    vox::check<vox::ValueError>(name != words[i], "bench_conv3d_choice: \"", name, "\" is not NAME=VALUE");
-    const std::string value = words[i].substr(name.size() + 1);
-    if (name == "groups")
-      o.groups = number(value);
-    else if (name == "stride")
-      o.stride = triple(value);
-    else if (name == "padding")
-      o.padding = triple(value);
-    else if (name == "dilation")
-      o.dilation = triple(value);
-    else if (name == "output_padding" && words[0] == "conv_transpose3d")
-      o.output_padding = triple(value);
-    else
-      throw vox::ValueError("bench_conv3d_choice: " + words[0] + " has no option \"" + name + "\"");
-  }
-  const vox::Shape input(numbers(words[2])), weight(numbers(words[3]));
-  if (words[0] == "conv_transpose3d")
-    return vox::detail::conv_transpose3d_geometry("bench_conv3d_choice", input, weight, o);
+  mri::Settings settings{{"stride", stored_in(o.stride)},
+                         {"padding", stored_in(o.padding)},
+                         {"dilation", stored_in(o.dilation)},
+                         {"groups", mri::stored_in(o.groups, 0, std::numeric_limits<int64_t>::max())}};
+  if (transposed) settings["output_padding"] = stored_in(o.output_padding);
+  mri::parse_arguments(argc, argv, 5, {}, settings);
+  const vox::Shape input(numbers("input", argv[3])), weight(numbers("weight", argv[4]));
+  if (transposed) return vox::detail::conv_transpose3d_geometry("bench_conv3d_choice", input, weight, o);
   return vox::detail::conv3d_geometry(
       "bench_conv3d_choice", input, weight,
       {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups});
@@ -105,16 +90,16 @@ void print(const vox::cuda::Conv3dProblem& problem) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  const bool named = words.size() >= 4 && (words[0] == "conv3d" || words[0] == "conv_transpose3d");
-  vox::check<vox::ValueError>(named,
+  const std::string layer = argc > 4 ? argv[1] : "";
+  vox::check<vox::ValueError>(layer == "conv3d" || layer == "conv_transpose3d",
                               "usage: bench_conv3d_choice conv3d|conv_transpose3d ARITHMETIC INPUT WEIGHT "
-                              "[NAME=VALUE]...");
-  const auto* arithmetic = std::ranges::find(arithmetics, words[1], &Arithmetic::name);
+                              "[stride=N] [padding=N] [dilation=N] [output_padding=N] [groups=N]");
+  const auto* arithmetic = std::ranges::find(arithmetics, std::string_view(argv[2]), &Arithmetic::name);
   vox::check<vox::ValueError>(arithmetic != std::end(arithmetics), "bench_conv3d_choice: no arithmetic \"",
-                              words[1], "\"");
+                              argv[2], "\"");
+  const vox::Conv3dGeometry g = geometry(argc, argv);
   for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad})
-    print({pass, geometry(words), arithmetic->dtype, arithmetic->precision});
+    print({pass, g, arithmetic->dtype, arithmetic->precision});
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
